@@ -83,10 +83,19 @@ inline bool store_number(tenon_dtype t, void* at, double value) {
     case TENON_DTYPE_BOOL:
       *static_cast<uint8_t*>(at) = value != 0;
       return true;
+    case TENON_DTYPE_C64:  // a real number
+      detail::store_as<float>(at, value);
+      detail::store_as<float>(static_cast<char*>(at) + sizeof(float), 0);
+      return true;
+    case TENON_DTYPE_C128:
+      detail::store_as<double>(at, value);
+      detail::store_as<double>(static_cast<char*>(at) + sizeof(double), 0);
+      return true;
     default:
       return false;
   }
 }
+// Returns false for complex numbers.
 inline bool load_number(tenon_dtype t, const void* at, double* out) {
   switch (t) {
     case TENON_DTYPE_F32:

@@ -20,6 +20,8 @@ std::string grad_provenance(const NodeInfo& node) {
              node.provenance.empty() ? node.op->name() : std::string_view(node.provenance));
 }
 
+bool carries_gradient(DType t) { return is_float(t) || is_complex(t); }
+
 Path find_path(const Graph& g, NodeId end, std::span<const Value> losses,
                std::span<const Value> from) {
   Path path{std::vector<bool>(g.value_count()), std::vector<bool>(end)};
@@ -28,7 +30,7 @@ Path find_path(const Graph& g, NodeId end, std::span<const Value> losses,
   for (NodeId n = 0; n < end; ++n) {
     if (!std::any_of(g[n].operands.begin(), g[n].operands.end(), depends)) continue;
     for (Value v : g[n].outputs)
-      if (v && (is_float(g.type(v).dtype) || g[n].op->traits & kStraightThrough))
+      if (v && (carries_gradient(g.type(v).dtype) || g[n].op->traits & kStraightThrough))
         path.depends[v.id] = true;
   }
   auto mark = [&](Value v) {
@@ -87,7 +89,7 @@ class Walk final : public Grad {
     operand = recomputed_.original(operand);
     if (!gradient || !wants(operand)) return;
     const Type given = b.type(gradient), type = b.type(operand);
-    const bool through = !is_float(type.dtype);  // see kStraightThrough
+    const bool through = !carries_gradient(type.dtype);  // see kStraightThrough
     check(through ? is_float(given.dtype) && given.shape == type.shape : given == type,
           node_text(node_), ": its gradient rule gives ", given.text(), " for an operand of type ",
           type.text());
@@ -96,6 +98,9 @@ class Walk final : public Grad {
     sum = sum ? b.plus(sum, gradient) : gradient;
   }
   void through_functions() override {
+    const auto complex = [&](Value v) { return v && is_complex(b.dtype(v)); };
+    if (std::ranges::any_of(node_.operands, complex) || std::ranges::any_of(node_.outputs, complex))
+      refuse("xs", "it is complex; hint: pass its parts, by view_as_real");
     const Control control = control_of(b.graph, node_);
     switch (control.kind) {
       case Control::Kind::branch:

@@ -198,6 +198,13 @@ Value simpler_concat(Builder&, const NodeInfo& node, const Type&) {
   return node.operands.size() == 1 ? node.operands[0] : Value{};
 }
 
+// Undoes the op that made its operand.
+template <class Inverse>
+Value undone(Builder& b, const NodeInfo& node, const Type&) {
+  const NodeInfo* inner = made_by<Inverse>(b.graph, node.operands[0]);
+  return inner ? inner->operands[0] : Value{};
+}
+
 // Reductions over axes of length 1 that equal their operand.
 Value simpler_reduce(Builder& b, const NodeInfo& node, const Type& out) {
   const auto n = decode<op::reduce>(node);
@@ -227,6 +234,9 @@ const std::unordered_map<std::string_view, Rule>& rules() {
       {op::pad::kName, simpler_pad},
       {op::concat::kName, simpler_concat},
       {op::reduce::kName, simpler_reduce},
+      {op::view_as_real::kName, undone<op::view_as_complex>},
+      {op::view_as_complex::kName, undone<op::view_as_real>},
+      {op::conj::kName, undone<op::conj>},
   };
   return table;
 }

@@ -45,6 +45,10 @@ void Infer::want_index(Value v, std::string_view operand) const {
   if (v && !is_index(dtype(v)))
     fail(Code::dtype_mismatch, "operand ", operand, ": expected i32 or i64, got ", type(v).text());
 }
+void Infer::want_complex(Value v, std::string_view operand) const {
+  if (v && !is_complex(dtype(v)))
+    fail(Code::dtype_mismatch, "operand ", operand, ": expected c64 or c128, got ", type(v).text());
+}
 void Infer::want_dtype(Value v, std::string_view operand, DType expected) const {
   if (v && dtype(v) != expected)
     fail(Code::dtype_mismatch, "operand ", operand, ": expected ", dtype_name(expected), ", got ",
@@ -181,11 +185,30 @@ Value Builder::shares(Value x, const Ints& axes) {
 Value Builder::sum_to(Value x, Shape to) {
   const Shape from = shape(x);
   if (from == to) return x;
+  if (is_complex(dtype(x))) {
+    to.push(2);
+    return as_complex(sum_to(as_real(x), to));
+  }
   const int extra = from.rank() - to.rank();
   Ints axes;
   for (int i = 0; i < from.rank(); ++i)
     if (i < extra || (to[i - extra] == 1 && from[i] != 1)) axes.push_back(i);
   return reshape(axes.empty() ? x : sum(x, std::move(axes)), to);
+}
+
+Value Builder::as_real(Value x) { return add(op::view_as_real{.x = x}); }
+Value Builder::as_complex(Value x) { return add(op::view_as_complex{.x = x}); }
+Value Builder::conj(Value x) { return add(op::conj{.x = x}); }
+Value Builder::part(Value x, int64_t which) {
+  const Value pairs = as_real(x);
+  return reshape(narrow(pairs, shape(x).rank(), which, 1), shape(x));
+}
+Value Builder::pair(DType t, double real, double imaginary) {
+  const size_t each = tenon_dtype_bits(t) / 8;
+  auto data = std::make_shared<Bytes>(2 * each);
+  store_number(t, data->data(), real);
+  store_number(t, data->data() + each, imaginary);
+  return graph.constant({t, {2}}, std::move(data));
 }
 
 Value Builder::matmul(Value a, Value b, bool trans_a, bool trans_b, double alpha, DType out_dtype) {

@@ -175,6 +175,13 @@ class Builder {
   // Reduces the gradient of a broadcast operand to its shape, in the accumulation dtype.
   Value sum_to(Value x, Shape shape);
 
+  // Complex numbers as pairs of their parts, and back.
+  Value as_real(Value x);
+  Value as_complex(Value x);
+  Value conj(Value x);
+  Value part(Value x, int64_t which);                  // 0: the real one, 1: the imaginary one
+  Value pair(DType t, double real, double imaginary);  // a constant [2]
+
   Value matmul(Value a, Value b, bool trans_a = false, bool trans_b = false, double alpha = 1.0,
                DType out_dtype = TENON_DTYPE_NONE);
   Value iota(Shape shape, int axis, DType dtype, double start = 0, double step = 1);

@@ -3,6 +3,7 @@
 // specification 1 and 2.5. The kinds' formulas are in activation.cpp.
 #include "ops/activation.hpp"
 #include "ops/padded.hpp"
+#include "ops/place.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
@@ -25,7 +26,9 @@ void binary_shape(Infer& i, const op::binary& n) {
   const bool fits = n.kind == "atan2"                    ? is_float(t)
                     : is_on_bits(n.kind)                 ? is_integer(t)
                     : n.kind == "max" || n.kind == "min" ? is_number(t) || t == kBool
-                                                         : is_number(t);
+                    : n.kind == "add" || n.kind == "sub" || n.kind == "mul"
+                        ? is_number(t) || is_complex(t)
+                        : is_number(t);
   if (!fits)
     i.fail(Code::dtype_mismatch, "operand a: kind ", n.kind, " does not take ", i.type(n.a).text());
   i.out(0, {t, broadcast(i.shape(n.a), i.shape(n.b), i.who())});
@@ -58,8 +61,13 @@ Value pow_db(Builder& b, Value a, Value e, Value dy) {
   return b.where(none, b.scalar(b.dtype(dy), 0), b.times(dy, slope));
 }
 
+// The gradient of a product by its other factor.
+Value times_other(Builder& b, Value dy, Value other) {
+  return b.times(dy, is_complex(b.dtype(other)) ? b.conj(other) : other);
+}
+
 Value binary_da(Builder& b, std::string_view kind, Value a, Value c, Value dy) {
-  if (kind == "mul") return b.times(dy, c);
+  if (kind == "mul") return times_other(b, dy, c);
   if (kind == "div") return b.over(dy, c);
   if (kind == "max") return extreme_gradient(b, "lt", a, c, dy);
   if (kind == "min") return extreme_gradient(b, "gt", a, c, dy);
@@ -70,7 +78,7 @@ Value binary_da(Builder& b, std::string_view kind, Value a, Value c, Value dy) {
 
 Value binary_db(Builder& b, std::string_view kind, Value a, Value c, Value dy) {
   if (kind == "sub") return b.neg(dy);
-  if (kind == "mul") return b.times(dy, a);
+  if (kind == "mul") return times_other(b, dy, a);
   if (kind == "div") return b.neg(b.times(dy, b.over(b.over(a, c), c)));
   if (kind == "max") return extreme_gradient(b, "lt", c, a, dy);
   if (kind == "min") return extreme_gradient(b, "gt", c, a, dy);
@@ -100,6 +108,23 @@ void binary_grad(Grad& g, const op::binary& n) {
   give(n.b, binary_db);
 }
 
+// (a, b)(c, d) = (a, b) c + (b, a) (-d, d): one pass over pairs.
+Value complex_product(Builder& b, Value x, Value y) {
+  const Value a = b.as_real(x), c = b.as_real(y);
+  const int last = b.shape(x).rank(), other = b.shape(y).rank();
+  const Value real = b.narrow(c, other, 0, 1), imaginary = b.narrow(c, other, 1, 1);
+  const Value turned = b.times(b.narrow(a, last, 1, 2, -1), b.pair(b.dtype(a), -1, 1));
+  return b.as_complex(b.plus(b.times(a, real), b.times(turned, imaginary)));
+}
+
+bool binary_lower(Lower& l, const op::binary& n) {
+  Builder& b = l.b;
+  if (!is_complex(b.dtype(n.a))) return false;
+  l.out(0, n.kind == "mul" ? complex_product(b, n.a, n.b)
+                           : b.as_complex(b.binary(n.kind, b.as_real(n.a), b.as_real(n.b))));
+  return true;
+}
+
 bool binary_padded(Padded& p, const op::binary& n) {
   const bool smooth =
       n.kind == "add" || n.kind == "sub" || n.kind == "mul" || n.kind == "max" || n.kind == "min";
@@ -111,6 +136,7 @@ bool binary_padded(Padded& p, const op::binary& n) {
 constexpr Record<op::binary> kBinary{.shape = binary_shape,
                                      .words = {{"kind", kBinaryWords}},
                                      .grad = binary_grad,
+                                     .lower = binary_lower,
                                      .batch = batch_aligned<op::binary>,
                                      .padded = binary_padded,
                                      .flops = no_products,
@@ -172,8 +198,10 @@ const UnaryInfo& want_unary(const Infer& i, const Op& n) {
 void unary_shape(Infer& i, const op::unary& n) {
   const UnaryInfo& info = want_unary(i, n);
   const Type x = i.type(n.x);
-  if (!is_float(x.dtype) && !(info.integer && is_integer(x.dtype)))
-    i.fail(Code::dtype_mismatch, "operand x: kind ", n.kind, " does not take ", x.text());
+  const bool turned = is_complex(x.dtype) && info.kind == UnaryKind::neg;
+  if (!is_float(x.dtype) && !(info.integer && is_integer(x.dtype)) && !turned)
+    i.fail(Code::dtype_mismatch, "operand x: kind ", n.kind, " does not take ", x.text(),
+           is_complex(x.dtype) && info.kind == UnaryKind::abs ? "; hint: complex_abs does" : "");
   i.out(0, {is_test(info.kind) ? kBool : x.dtype, x.shape});
 }
 
@@ -193,8 +221,12 @@ void unary_grad(Grad& g, const op::unary& n) {
 
 bool unary_lower(Lower& l, const op::unary& n) {
   const Activation act = activation(n.kind, n.alpha, n.beta);
-  if (act.info.primitive) return false;
   const DType t = l.type(n.x).dtype;
+  if (is_complex(t)) {
+    l.out(0, l.b.as_complex(l.b.neg(l.b.as_real(n.x))));
+    return true;
+  }
+  if (act.info.primitive) return false;
   l.out(0, l.b.cast(activate(l.b, act, l.b.widen(n.x)), t));
   return true;
 }
@@ -251,28 +283,53 @@ void cast_shape(Infer& i, const op::cast& n) {
   if (n.to == TENON_DTYPE_NONE) i.fail(Code::invalid_argument, "attribute to: a dtype is required");
   if (n.to >= TENON_DTYPE_COUNT)
     i.fail(Code::invalid_argument, "attribute to: ", n.to, " is no dtype");
-  if (n.to == TENON_DTYPE_C64 || i.dtype(n.x) == TENON_DTYPE_C64)
-    i.fail(Code::unsupported, "operand x: complex numbers are not cast, got ", i.type(n.x).text(),
-           " to ", dtype_name(n.to));
+  const DType from = i.dtype(n.x);
+  if (is_complex(from) && !is_complex(n.to))
+    i.fail(Code::unsupported, "operand x: complex numbers are cast to c64 and c128 only, got ",
+           i.type(n.x).text(), " to ", dtype_name(n.to),
+           "; hint: view_as_real gives the parts, complex_abs the length");
+  if (is_complex(n.to) && !is_complex(from) && !is_number(from) && from != kBool)
+    i.fail(Code::unsupported,
+           "operand x: expected a float, an integer, bool or a complex number, got ",
+           i.type(n.x).text(), " to ", dtype_name(n.to), "; hint: cast to f32 first");
   i.out(0, {n.to, i.shape(n.x)});
 }
 
 void cast_grad(Grad& g, const op::cast& n) {
   if (!g.wants(n.x)) return;
   const DType from = g.b.dtype(n.x);
-  if (!is_float(from) || !is_float(n.to))
+  if ((!is_float(from) && !is_complex(from)) || (!is_float(n.to) && !is_complex(n.to)))
     g.refuse("x",
              cat("a cast from ", dtype_name(from), " to ", dtype_name(n.to), " has no derivative"));
-  g.give(n.x, g.b.cast(g.dy(), from));
+  const bool joined = is_complex(n.to) && !is_complex(from);
+  g.give(n.x, g.b.cast(joined ? g.b.part(g.dy(), 0) : g.dy(), from));
 }
+
+bool cast_lower(Lower& l, const op::cast& n) {
+  Builder& b = l.b;
+  if (!is_complex(n.to)) return false;
+  const DType part = sdk::part_dtype(n.to);
+  const int rank = b.shape(n.x).rank();
+  l.out(0, b.as_complex(is_complex(b.dtype(n.x))
+                            ? b.cast(b.as_real(n.x), part)
+                            : pad_axis(b, b.unsqueeze(b.cast(n.x, part), rank), rank, 0, 1)));
+  return true;
+}
+
+// Version 2 casts to complex numbers.
+uint32_t cast_version(const op::cast& n) { return is_complex(n.to) ? 2 : 1; }
+
 constexpr Record<op::cast> kCast{
     .shape = cast_shape,
-    .words = {{"to", "f32 f16 bf16 f64 i8 i16 i32 i64 u8 u16 u32 u64 i4 u4 bool f8e4m3 f8e5m2"}},
+    .words = {{"to",
+               "f32 f16 bf16 f64 i8 i16 i32 i64 u8 u16 u32 u64 i4 u4 bool f8e4m3 f8e5m2 c64 c128"}},
     .grad = cast_grad,
+    .lower = cast_lower,
     .batch = batch_aligned<op::cast>,
     .flops = no_products,
     .bytes = each_once,
-    .traits = kElementwise};
+    .traits = kElementwise,
+    .lowest_version = cast_version};
 
 void copy_shape(Infer& i, const op::copy& n) { i.out(0, i.type(n.x)); }
 void copy_grad(Grad& g, const op::copy& n) {

@@ -228,6 +228,9 @@ Attrs fused_attrs(FunctionAttr body) {
 }
 
 bool can_be_step(const Graph& g, const NodeInfo& node) {
+  const auto complex = [&](Value v) { return v && is_complex(g.type(v).dtype); };
+  if (std::ranges::any_of(node.operands, complex) || std::ranges::any_of(node.outputs, complex))
+    return false;
   if (node.op->traits & kElementwise) return true;
   const auto constant = [&](Value v) {
     return !v || (g[v].space == Space::constant && is_one_number(g.type(v).shape) &&

@@ -13,7 +13,7 @@ void grad_shape(Infer& i, const op::grad& n) {
   if (i.shape(n.loss).elements() != 1)
     i.fail(Code::shape_mismatch, "operand loss: expected one element, got ", i.type(n.loss).text());
   for (size_t k = 0; k < n.wrt.size(); ++k) {
-    i.want_float(n.wrt[k], "wrt");
+    if (!is_complex(i.dtype(n.wrt[k]))) i.want_float(n.wrt[k], "wrt");
     i.out(k, i.type(n.wrt[k]));
   }
 }

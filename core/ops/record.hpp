@@ -62,6 +62,7 @@ class Infer {
   // Frequent checks. `operand` is the name in the entry.
   void want_float(Value v, std::string_view operand) const;  // F
   void want_index(Value v, std::string_view operand) const;  // X
+  void want_complex(Value v, std::string_view operand) const;
   void want_dtype(Value v, std::string_view operand, DType dtype) const;
   void want_same_dtype(Value a, std::string_view operand_a, Value b,
                        std::string_view operand_b) const;

@@ -413,6 +413,18 @@ void pad_grad(Grad& g, const op::pad& n) {
   g.give(n.x, g.b.cast(dx, dtype));
 }
 
+// Of complex numbers: their parts.
+bool pad_lower(Lower& l, const op::pad& one) {
+  Builder& b = l.b;
+  if (!is_complex(b.dtype(one.x))) return false;
+  op::pad n = one;
+  for (Ints* list : {&n.before, &n.after})
+    if (!list->empty()) list->push_back(0);
+  n.x = b.as_real(n.x);
+  l.out(0, b.as_complex(b.add(n)));
+  return true;
+}
+
 bool pad_batch(Batch& v, const op::pad& one) {
   op::pad n = one;
   prepend(n.before, 0);
@@ -433,6 +445,7 @@ bool pad_padded(Padded& p, const op::pad& n) {
 constexpr Record<op::pad> kPad{.shape = pad_shape,
                                .words = {{"mode", "constant edge reflect symmetric"}},
                                .grad = pad_grad,
+                               .lower = pad_lower,
                                .batch = pad_batch,
                                .padded = pad_padded,
                                .flops = no_products,

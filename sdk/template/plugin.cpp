@@ -40,6 +40,8 @@ static constexpr sdk::Row kRows[] = {
     row<op::transpose, sdk::view_transpose>(kStrided),
     row<op::expand, sdk::view_expand>(kStrided),
     row<op::reshape, sdk::view_reshape>(kStrided),
+    row<op::view_as_real, sdk::view_as_real>(kStrided),
+    row<op::view_as_complex, sdk::view_as_complex<sdk::strided_copy>>(kStrided),
     row<op::pad, make_pad>(kStrided),
     row<op::iota, make_iota>(),
 };

@@ -22,6 +22,8 @@ static constexpr sdk::Row kRows[] = {
     row<op::transpose, sdk::view_transpose>(kStrided),
     row<op::expand, sdk::view_expand>(kStrided),
     row<op::reshape, sdk::view_reshape>(kStrided),
+    row<op::view_as_real, sdk::view_as_real>(kStrided),
+    row<op::view_as_complex, sdk::view_as_complex<make_copy>>(kStrided),
 
     // The loops of the host template. Replace them by makers of your own. The last argument names
     // the operand whose data may be bad.

@@ -32,7 +32,9 @@ bool may_be_refused(const std::string& why) {
        {"random_bits: ONNX has no op", "(random_bits): ONNX has no op", "sample: ONNX has no op",
         "(sample): ONNX has no op", "converts no complex numbers", "ONNX's Pow does not take u64",
         "lu: ONNX has no op", "lu): ONNX has no op", "triangular_solve: ONNX has no op",
-        "triangular_solve): ONNX has no op", "cholesky: ONNX has no op"})
+        "triangular_solve): ONNX has no op", "cholesky: ONNX has no op",
+        "view_as_real: ONNX has no op", "(view_as_real): ONNX has no op",
+        "view_as_complex: ONNX has no op", "(view_as_complex): ONNX has no op"})
     if (why.find(reason) != std::string::npos) return true;
   return false;
 }

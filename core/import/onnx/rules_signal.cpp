@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules: windows and Fourier transforms, by products with their matrices.
+// Rules: windows and Fourier transforms. Short transforms are products with their matrices.
 #include <cmath>
 
 #include "import/onnx/helpers.hpp"
@@ -51,14 +51,32 @@ Waves waves(Call& c, DType t, int64_t rows, int64_t columns, int64_t n, double s
   return {c.constant(cosine), c.constant(sine)};
 }
 
+// The same by an fft, for any length.
+Value transformed_fast(Builder& b, Value real, Value imaginary, int64_t out, bool inverse) {
+  const DType t = b.dtype(real);
+  const Value x = b.widen(real);
+  const int last = b.shape(x).rank() - 1;
+  Value y;
+  if (!imaginary && !inverse && out == b.shape(x)[last] / 2 + 1) {
+    y = b.add(op::rfft{.x = x});
+  } else {
+    const Value z =
+        imaginary
+            ? b.as_complex(b.concat(
+                  {b.unsqueeze(x, last + 1), b.unsqueeze(b.widen(imaginary), last + 1)}, last + 1))
+            : b.cast(x, sdk::complex_dtype(b.dtype(x)));
+    y = b.narrow(b.add(op::fft{.inverse = inverse, .x = z}), last, 0, out);
+  }
+  return b.cast(b.as_real(y), t);
+}
+
 // x [.., n], real and imaginary (absent: 0) part, to [.., out, 2].
 Value transformed(Call& c, Value real, Value imaginary, int64_t out, bool inverse) {
   Builder& b = c.b;
   const int last = b.shape(real).rank() - 1;
   const int64_t n = b.shape(real)[last];
-  constexpr int64_t kMostLength = 4096;
-  if (n < 1 || n > kMostLength)
-    c.refuse("a transform of length ", n, ", expected 1 to ", kMostLength);
+  constexpr int64_t kShort = 64;
+  if (n > kShort) return transformed_fast(b, real, imaginary, out, inverse);
   const Waves w = waves(c, b.dtype(real), n, out, n, inverse ? 1 / static_cast<double>(n) : 1);
   // e^(∓iφ) = cos φ ∓ i sin φ
   Value re = b.matmul(real, w.cosine), im = b.matmul(real, w.sine);

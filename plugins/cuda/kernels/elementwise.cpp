@@ -71,7 +71,7 @@ Kernel make_nibble_cast(const sdk::op::cast& n, const Node& node) {
   const auto name = [](std::string_view operand, tenon_dtype t) {
     return is_nibble(t) ? std::string(sdk::dtype_name(t)) : type_name(operand, t);
   };
-  if (x.dtype == TENON_DTYPE_C64) throw Refusal::dtype("x", x.dtype);
+  if (sdk::is_complex(x.dtype)) throw Refusal::dtype("x", x.dtype);
   const tenon_dtype to = out_dtype(node);
   CudaDevice& device = device_of(node);
   const auto code =
@@ -90,7 +90,8 @@ Kernel make_cast(const sdk::op::cast& n, const Node& node) {
   if (is_nibble(to) || is_nibble(n.x.type().dtype)) return make_nibble_cast(n, node);
   BodyText text;
   const Register x = text.input("x", n.x.type().dtype);
-  if (x.dtype == TENON_DTYPE_C64) throw Refusal::dtype("x", x.dtype);
+  for (const tenon_dtype t : {x.dtype, to})
+    if (sdk::is_complex(t)) throw Refusal::dtype("x", t);
   return finish(node, text, cast_step(text, to, n.saturate, x), {n.x});
 }
 

@@ -44,6 +44,16 @@ Kernel make_copy(const sdk::op::copy& n, const Node& node) {
                    [copy](const Call& c) { copy.launch(c, c.inputs[0], c.outputs[0]); });
 }
 
+// The pairs of view_as_complex, where they are no complex numbers yet.
+Kernel copied_pairs(const sdk::op::copy& n, const Node& node) {
+  const sdk::Type& x = n.x.type();
+  type_name("x", x.dtype);  // refuses
+  const StridedCopy copy(device_of(node), x.shape(), side(x, n.x.alignment()),
+                         side(dense(x), node.out(0).alignment()), element_bytes(x.dtype));
+  return kernel_of(copy.codes(),
+                   [copy](const Call& c) { copy.launch(c, c.inputs[0], c.outputs[0]); });
+}
+
 Kernel make_concat(const sdk::op::concat& n, const Node& node) {
   struct Part {
     int input;
@@ -105,6 +115,8 @@ constexpr sdk::Row kRows[] = {
     sdk::row<sdk::op::transpose, sdk::view_transpose>(sdk::kStrided),
     sdk::row<sdk::op::expand, sdk::view_expand>(sdk::kStrided),
     sdk::row<sdk::op::reshape, sdk::view_reshape>(sdk::kStrided),
+    sdk::row<sdk::op::view_as_real, sdk::view_as_real>(sdk::kStrided),
+    sdk::row<sdk::op::view_as_complex, sdk::view_as_complex<copied_pairs>>(sdk::kStrided),
     sdk::row<sdk::op::concat, make_concat>(sdk::kStrided),
     sdk::row<sdk::op::pad, make_pad>(),
     sdk::row<sdk::op::iota, make_iota>(),

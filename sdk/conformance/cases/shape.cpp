@@ -225,6 +225,7 @@ void shape_cases(Suite& s) {
   view_rows(s);
   copy_rows(s);
   iota_rows(s);
+  shape_complex_rows(s);
 }
 
 }  // namespace tenon::conform

@@ -754,6 +754,18 @@
     return add(rest, provenance);
   }
 
+  Node view_as_real(Value x, std::string_view provenance = {}) {
+    op::view_as_real rest{};
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  Node view_as_complex(Value x, std::string_view provenance = {}) {
+    op::view_as_complex rest{};
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
   // .kernel .stride .pads .dilation .ceil_mode .want_indices
   Node maxpool2d(Value x, op::maxpool2d rest = {}, std::string_view provenance = {}) {
     rest.x = x;
@@ -1189,5 +1201,53 @@
     rest.dy = dy;
     rest.logits = logits;
     rest.index = index;
+    return add(rest, provenance);
+  }
+
+  Node conj(Value x, std::string_view provenance = {}) {
+    op::conj rest{};
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  Node complex_abs(Value x, std::string_view provenance = {}) {
+    op::complex_abs rest{};
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  Node complex_norm_sq(Value x, std::string_view provenance = {}) {
+    op::complex_norm_sq rest{};
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .axes .n .norm .inverse
+  Node fft(Value x, op::fft rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .axis .n .norm
+  Node rfft(Value x, op::rfft rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .axis .n .norm
+  Node irfft(Value x, op::irfft rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .n_fft .hop .win_length .center .pad_mode .normalized .onesided .window
+  Node stft(Value x, op::stft rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .n_fft .hop .win_length .center .normalized .onesided .length .window
+  Node istft(Value x, op::istft rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
     return add(rest, provenance);
   }

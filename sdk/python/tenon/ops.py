@@ -47,7 +47,10 @@ __all__ = [
     "ceil",
     "cholesky",
     "col2im",
+    "complex_abs",
+    "complex_norm_sq",
     "concat",
+    "conj",
     "conv",
     "conv_transpose",
     "copy",
@@ -73,6 +76,7 @@ __all__ = [
     "expand",
     "expm1",
     "fake_quantize",
+    "fft",
     "floor",
     "fmod",
     "gather",
@@ -92,8 +96,10 @@ __all__ = [
     "im2col",
     "inverse",
     "iota",
+    "irfft",
     "is_inf",
     "is_nan",
+    "istft",
     "kl_div",
     "l1",
     "l1_loss",
@@ -150,6 +156,7 @@ __all__ = [
     "residual_layer_norm",
     "residual_rms_norm",
     "resize",
+    "rfft",
     "rms_norm",
     "roi_align",
     "rope",
@@ -178,6 +185,7 @@ __all__ = [
     "sort",
     "sqrt",
     "square",
+    "stft",
     "stop_gradient",
     "subtract",
     "sum",
@@ -189,6 +197,8 @@ __all__ = [
     "transpose",
     "triangular_solve",
     "trunc",
+    "view_as_complex",
+    "view_as_real",
     "where",
 ]
 
@@ -810,14 +820,15 @@ def cast(x: ArrayLike, to: DTypeLike | None = None, *, saturate: builtins.bool =
     | bool to any | 0 or 1 |
     | any to f8e4m3, f8e5m2 | nearest, ties to even; NaN stays NaN; see saturate |
 
-    - to: required. All dtypes but c64, which is refused on both sides as unsupported.
+    - to: required. To c64 and c128 from a number, bool or a complex number: the imaginary part of a real number is
+      0. A complex number is cast to c64 and c128 only; other casts are refused as unsupported. view_as_real gives
+      its parts.
     - saturate: only for 8-bit floats. With true, numbers that are too large, and infinities, become the largest
       finite number with their sign (448, 57344). With false they become ±inf in f8e5m2, and NaN in f8e4m3, which has
       no infinity.
 
     A cast to the dtype of x returns x; inside a fused body it rounds (see elementwise_region).
 
-    Values of to: f32 f16 bf16 f64 i8 i16 i32 i64 u8 u16 u32 u64 i4 u4 bool f8e4m3 f8e5m2.
     Gradient: own rule.
     """
     return call("cast", [x], {"to": None if to is None else DType.of(to), "saturate": saturate}, (True,))
@@ -2242,6 +2253,23 @@ def iota(
     )
 
 
+def view_as_real(x: ArrayLike) -> Array:
+    """y [.., 2] has the parts of the complex x [..]: the real part, then the imaginary part. It is f32 for c64 and f64
+    for c128. x has rank 7 at most.
+
+    Gradient: own rule.
+    """
+    return call("view_as_real", [x], {}, (True,))
+
+
+def view_as_complex(x: ArrayLike) -> Array:
+    """y [..] has the pairs of x [.., 2] as complex numbers: c64 for f32, c128 for f64.
+
+    Gradient: own rule.
+    """
+    return call("view_as_complex", [x], {}, (True,))
+
+
 @overload
 def maxpool2d(
     x: ArrayLike,
@@ -3470,4 +3498,144 @@ def group_limited_gate(
         {"n_group": n_group, "topk_group": topk_group, "top_k": top_k, "routed_scaling": routed_scaling, "score": score,
          "normalize": normalize, "group_score": group_score},
         (True, True),
+    )
+
+
+def conj(x: ArrayLike) -> Array:
+    """y is the complex conjugate of x: the imaginary part has the other sign.
+
+    Gradient: own rule.
+    """
+    return call("conj", [x], {}, (True,))
+
+
+def complex_abs(x: ArrayLike) -> Array:
+    """y = |x|, f32 for a c64 x and f64 for c128. No square overflows or underflows. An infinite part gives inf, even
+    beside NaN.
+
+    Gradient: own rule.
+    """
+    return call("complex_abs", [x], {}, (True,))
+
+
+def complex_norm_sq(x: ArrayLike) -> Array:
+    """y = Re(x)² + Im(x)², f32 for a c64 x and f64 for c128. It may overflow to inf.
+
+    Gradient: own rule.
+    """
+    return call("complex_norm_sq", [x], {}, (True,))
+
+
+def fft(
+    x: ArrayLike,
+    axes: Sequence[int] = (),
+    *,
+    n: Sequence[int] = (),
+    norm: str = "backward",
+    inverse: builtins.bool = False,
+) -> Array:
+    """Transforms the complex x along each of axes; y has its dtype.
+
+    - axes: distinct; empty means the last one.
+    - n: one length per axis. A longer axis is cut, a shorter one filled with zeros at its end. Empty keeps the
+      lengths.
+    - norm: backward, ortho or forward, see above. inverse: the inverse transform.
+
+    Values of norm: backward ortho forward.
+    Gradient: own rule.
+    """
+    return call("fft", [x], {"axes": tuple(axes), "n": tuple(n), "norm": norm, "inverse": inverse}, (True,))
+
+
+def rfft(x: ArrayLike, axis: int = -1, *, n: int = 0, norm: str = "backward") -> Array:
+    """Bins 0 to n/2 of the transform of x, f32 or f64, along axis. y is complex, with n/2 + 1 bins (rounded down); the
+    others are their conjugates.
+
+    - n: the length; the axis is cut or filled with zeros. 0 keeps its length.
+    - norm: backward, ortho or forward, see above.
+
+    Values of norm: backward ortho forward.
+    Gradient: own rule.
+    """
+    return call("rfft", [x], {"axis": axis, "n": n, "norm": norm}, (True,))
+
+
+def irfft(x: ArrayLike, axis: int = -1, *, n: int = 0, norm: str = "backward") -> Array:
+    """The inverse of rfft: y has the n real numbers whose transform has the bins x (complex) along axis.
+
+    - n: the length of the result; 0 means 2·(bins - 1). An odd length must be given. Bins over n/2 are ignored; bins
+      that are missing are 0.
+    - The imaginary parts of bin 0, and of bin n/2 of an even n, are ignored.
+    - norm: backward, ortho or forward, see above.
+
+    Values of norm: backward ortho forward.
+    Gradient: own rule.
+    """
+    return call("irfft", [x], {"axis": axis, "n": n, "norm": norm}, (True,))
+
+
+def stft(
+    x: ArrayLike,
+    window: ArrayLike | None = None,
+    *,
+    n_fft: int = 0,
+    hop: int = 0,
+    win_length: int = 0,
+    center: builtins.bool = True,
+    pad_mode: str = "reflect",
+    normalized: builtins.bool = False,
+    onesided: builtins.bool = True,
+) -> Array:
+    """Transforms of frames of the signals x [B, T], f32 or f64. y is complex, [B, bins, frames]: frame t has the n_fft
+    samples from t·hop on, times the window.
+
+    - n_fft: required. hop: samples between frames; 0 means n_fft/4, at least 1.
+    - win_length: 0 means n_fft. window [win_length], in the dtype of x; absent: ones. A shorter window is centred in
+      the frame; its other weights are 0.
+    - center: n_fft/2 samples are added at both ends, so that frame t is centred at t·hop. pad_mode: reflect mirrors
+      the signal, which must be longer than this; constant adds zeros.
+    - onesided: bins 0 to n_fft/2; else all n_fft.
+    - normalized: divides by √n_fft.
+    - There are 1 + (T + 2·(n_fft/2) - n_fft)/hop frames (rounded down), without center 1 + (T - n_fft)/hop.
+
+    Values of pad_mode: reflect constant.
+    Gradient: by decomposition.
+    """
+    return call(
+        "stft",
+        [x, window],
+        {"n_fft": n_fft, "hop": hop, "win_length": win_length, "center": center, "pad_mode": pad_mode, "normalized":
+         normalized, "onesided": onesided},
+        (True,),
+    )
+
+
+def istft(
+    x: ArrayLike,
+    window: ArrayLike | None = None,
+    *,
+    n_fft: int = 0,
+    hop: int = 0,
+    win_length: int = 0,
+    center: builtins.bool = True,
+    normalized: builtins.bool = False,
+    onesided: builtins.bool = True,
+    length: int = 0,
+) -> Array:
+    """The inverse of stft. Each frame of x [B, bins, frames] is transformed back, times the window, and added where it
+    is in the signal; y [B, samples] is the sum, divided by that of the squared windows.
+
+    - n_fft, hop, win_length, window, center, normalized, onesided: as for stft. With center, n_fft/2 samples at both
+      ends are dropped.
+    - length: the samples of y, cut or filled with zeros; 0 means those that the frames cover.
+    - A sample where the sum of squared windows is below 1e-11 is an error.
+
+    Gradient: by decomposition.
+    """
+    return call(
+        "istft",
+        [x, window],
+        {"n_fft": n_fft, "hop": hop, "win_length": win_length, "center": center, "normalized": normalized, "onesided":
+         onesided, "length": length},
+        (True,),
     )

@@ -92,4 +92,28 @@ inline Kernel view_narrow(const op::narrow& n, const Node& node) {
   return layer::view_of(x, y, narrow_view(n, x, y));
 }
 
+inline Kernel view_as_real(const op::view_as_real& n, const Node& node) {
+  const Type &x = n.x.type(), &y = node.out(0).type();
+  View view;
+  for (int i = 0; i < x.rank; ++i) view.strides[i] = 2 * x.strides[i];
+  view.strides[x.rank] = 1;
+  return layer::view_of(x, y, view);
+}
+
+// Pairs that are apart, or not where a complex number may begin, are copied by `copy`, the maker of
+// the plugin's copy kernel.
+template <Kernel (*copy)(const op::copy&, const Node&)>
+Kernel view_as_complex(const op::view_as_complex& n, const Node& node) {
+  const Type &x = n.x.type(), &y = node.out(0).type();
+  const uint64_t alignment = n.x.alignment();
+  bool paired = alignment == 0 || alignment % static_cast<uint64_t>(element_bytes(y.dtype)) == 0;
+  paired = paired && x.strides[y.rank] == 1;
+  View view;
+  for (int i = 0; i < y.rank; ++i) {
+    paired = paired && (x.dims[i] == 1 || x.strides[i] % 2 == 0);
+    view.strides[i] = x.strides[i] / 2;
+  }
+  return paired ? layer::view_of(x, y, view) : copy({.x = n.x}, node);
+}
+
 }  // namespace tenon::sdk

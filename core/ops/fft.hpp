@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared by the records of the fft family: factors of norms, one axis as the last one, tables.
+#pragma once
+
+#include "ops/check.hpp"
+
+namespace tenon::core {
+
+inline constexpr int64_t kMostPoints = int64_t{1} << 27;  // of one transform
+
+// What a transform of n points is multiplied by.
+double norm_factor(const std::string& norm, bool inverse, int64_t n);
+// That of the transform in the other direction with the same factor.
+std::string other_norm(const std::string& norm);
+// The norm without a factor.
+inline std::string plain_norm(bool inverse) { return inverse ? "forward" : "backward"; }
+
+inline void want_points(const Infer& i, std::string_view what, int64_t n) {
+  if (n < 1 || n > kMostPoints)
+    i.fail(Code::invalid_argument, what, ": expected a length from 1 to ", kMostPoints, ", got ",
+           n);
+}
+
+// Cuts the axis, or fills it with zeros.
+Value with_length(Builder& b, Value x, int axis, int64_t length);
+// f(x) along the last axis, with this axis there.
+template <class F>
+Value along_last(Builder& b, Value x, int axis, F&& f) {
+  const int last = b.shape(x).rank() - 1;
+  if (axis == last) return f(x);
+  Ints perm(static_cast<size_t>(last + 1));
+  for (int k = 0; k <= last; ++k) perm[static_cast<size_t>(k)] = k;
+  std::swap(perm[static_cast<size_t>(axis)], perm[static_cast<size_t>(last)]);
+  return b.transpose(f(b.transpose(x, perm)), perm);
+}
+
+// y = x transformed along its last axis, by matrices and smaller transforms.
+Value transformed(Builder& b, Value x, bool inverse, double factor);
+
+}  // namespace tenon::core

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// fft rfft irfft stft istft. Errors are judged by the length of the transformed row: each element
+// of a result is a sum over all of it.
+#include <cmath>
+
+#include "cases/complex.hpp"
+#include "cases/families.hpp"
+
+namespace tenon::conform {
+namespace {
+
+// Rounding errors grow with the logarithm of the length.
+Tolerance transform_of(int64_t points) {
+  return scaled(4 * (2 + std::log2(static_cast<double>(points))));
+}
+double factor_of(const std::string& norm, bool inverse, double points) {
+  if (norm == "ortho") return 1 / std::sqrt(points);
+  return (norm == "forward") != inverse ? 1 / points : 1;
+}
+// The length of the vector along these axes of floats, times a number.
+Value length_of(CaseBuilder& b, Value x, const Dims& axes, double times) {
+  return b.binary("mul", b.reduce("l2", x, axes), b.number(times));
+}
+Value pairs(CaseBuilder& b, Value x) { return b.graph().add(op::view_as_real{.x = x}); }
+
+struct Form {
+  std::string id;
+  Dims dims;
+  Dims axes{}, n{};
+  std::string norm = "backward";
+  bool gradient = false;
+};
+
+void fft_row(Suite& s, const Form& f, bool inverse) {
+  const std::string name = inverse ? "ifft-" : "fft-";
+  Dims axes = f.axes.empty() ? Dims{-1} : f.axes, over{-1};
+  double points = 1;
+  for (size_t k = 0; k < axes.size(); ++k) {
+    const auto rank = static_cast<int64_t>(f.dims.size());
+    const int64_t axis = axes[k] < 0 ? axes[k] + rank : axes[k];
+    points *= static_cast<double>(f.n.empty() ? f.dims[static_cast<size_t>(axis)] : f.n[k]);
+    over.push_back(axis);
+  }
+  s.add({.id = name + f.id,
+         .sentence = std::string(inverse ? "inverse " : "") + "transform, " + f.id,
+         .dtypes = kParts,
+         .build =
+             [=](CaseBuilder& b) {
+               const Value x = complex_input(b, "x", f.dims);
+               complex_output(
+                   b, "y",
+                   b.add(op::fft{
+                       .axes = f.axes, .n = f.n, .norm = f.norm, .inverse = inverse, .x = x}));
+               b.scale("y", [&] {
+                 return length_of(b, pairs(b, x), over, factor_of(f.norm, inverse, points));
+               });
+             },
+         .tolerance = transform_of(static_cast<int64_t>(points)),
+         .decomposed = 4,
+         .gradient = f.gradient,
+         .scales = {1}});
+}
+
+void fft_rows(Suite& s) {
+  for (const int64_t n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14, 16, 22, 25, 26, 27, 32})
+    fft_row(s, {.id = std::to_string(n), .dims = {3, n}, .gradient = n < 14}, n % 2 == 0);
+  for (const int64_t n : {17,  31,  37,  49,  60,  64,  77,  100, 121, 127, 128,
+                          131, 143, 169, 240, 256, 262, 343, 400, 509, 512})
+    fft_row(s, {.id = std::to_string(n), .dims = {5, n}}, n % 2 == 1);
+  for (const int64_t n : {1000, 1001, 1009, 1024, 1536, 2048, 2187, 2310, 3000, 3125, 4096, 4097})
+    fft_row(s, {.id = std::to_string(n), .dims = {2, n}}, n % 3 == 0);
+  for (const int64_t n : {256, 1000, 1024})
+    fft_row(s, {.id = std::to_string(n) + "-many", .dims = {37, n}}, n == 1024);
+  for (const int64_t n : {16384, 20000, 65536})
+    fft_row(s, {.id = std::to_string(n), .dims = {1, n}}, n == 20000);
+  for (const bool inverse : {false, true}) {
+    for (const char* norm : {"backward", "ortho", "forward"}) {
+      fft_row(s, {.id = norm, .dims = {2, 12}, .norm = norm, .gradient = true}, inverse);
+      fft_row(s, {.id = std::string("long-") + norm, .dims = {2, 300}, .norm = norm}, inverse);
+    }
+    fft_row(s, {.id = "first", .dims = {12, 5}, .axes = {0}, .gradient = true}, inverse);
+    fft_row(s, {.id = "middle", .dims = {2, 9, 5}, .axes = {1}, .gradient = true}, inverse);
+    fft_row(s, {.id = "two", .dims = {3, 8, 5}, .axes = {-2, -1}, .gradient = true}, inverse);
+    fft_row(
+        s, {.id = "three", .dims = {4, 3, 5}, .axes = {0, 1, 2}, .norm = "ortho", .gradient = true},
+        inverse);
+    fft_row(s, {.id = "cut", .dims = {3, 11}, .n = {6}, .gradient = true}, inverse);
+    fft_row(s, {.id = "filled", .dims = {3, 5}, .n = {9}, .norm = "forward", .gradient = true},
+            inverse);
+    fft_row(s, {.id = "two-lengths", .dims = {6, 5}, .axes = {1, 0}, .n = {8, 4}, .gradient = true},
+            inverse);
+    fft_row(s, {.id = "vector", .dims = {10}, .gradient = true}, inverse);
+    fft_row(s, {.id = "empty", .dims = {0, 10}}, inverse);
+  }
+  s.add({.id = "fft-known",
+         .sentence = "the transform of four numbers",
+         .dtypes = kParts,
+         .build =
+             [](CaseBuilder& b) {
+               const Value x = complex_input(b, "x", {4}, Fill::list({1, 0, 2, 0, 3, 0, 4, 1}));
+               complex_output(b, "y", b.add(op::fft{.x = x}));
+               b.expect("y", {10, 1, -3, 2, -2, -1, -1, -2});
+             },
+         .tolerance = ulps(4)});
+  s.add({.id = "fft-rows-apart",
+         .sentence = "a NaN stays in its row",
+         .dtypes = kParts,
+         .build =
+             [](CaseBuilder& b) {
+               const Value ones = complex_input(b, "x", {2, 3},
+                                                Fill::list({1, 0, 1, 0, 1, 0, NAN, 0, 1, 0, 1, 0}));
+               complex_output(b, "y", b.add(op::fft{.x = ones}));
+               b.expect("y", {3, 0, 0, 0, 0, 0, NAN, NAN, NAN, NAN, NAN, NAN});
+             },
+         .tolerance = {.ulps = 4, .factor = 0}});
+}
+
+void real_row(Suite& s, const Form& f, int64_t axis, int64_t n) {
+  const auto rank = static_cast<int64_t>(f.dims.size());
+  const int64_t at = axis < 0 ? axis + rank : axis;
+  const int64_t points = n == 0 ? f.dims[static_cast<size_t>(at)] : n;
+  s.add({.id = "rfft-" + f.id,
+         .sentence = "transform of real numbers, " + f.id,
+         .dtypes = kParts,
+         .build =
+             [=](CaseBuilder& b) {
+               const Value x = b.input("x", f.dims);
+               complex_output(b, "y",
+                              b.add(op::rfft{.axis = axis, .n = n, .norm = f.norm, .x = x}));
+               b.scale("y", [&] {
+                 const Value size =
+                     length_of(b, x, {at}, factor_of(f.norm, false, static_cast<double>(points)));
+                 Dims dims = b.graph().type(size).dims;
+                 dims.push_back(1);
+                 return b.graph().add(op::reshape{.shape = dims, .allow_zero = true, .x = size});
+               });
+             },
+         .tolerance = transform_of(points),
+         .decomposed = 4,
+         .gradient = f.gradient,
+         .scales = {1}});
+  Dims bins = f.dims;
+  bins[static_cast<size_t>(at)] = points / 2 + 1;
+  s.add({.id = "irfft-" + f.id,
+         .sentence = "inverse transform to real numbers, " + f.id,
+         .dtypes = kParts,
+         .build =
+             [=](CaseBuilder& b) {
+               const Value x = complex_input(b, "x", bins);
+               b.output("y", b.add(op::irfft{.axis = axis, .n = points, .norm = f.norm, .x = x}));
+               b.scale("y", [&] {
+                 return b.reduce(
+                     "l2",
+                     length_of(b, pairs(b, x), {at},
+                               2 * factor_of(f.norm, true, static_cast<double>(points))),
+                     {-1}, false);
+               });
+             },
+         .tolerance = transform_of(points),
+         .decomposed = 4,
+         .gradient = f.gradient,
+         .scales = {1}});
+}
+
+void real_rows(Suite& s) {
+  for (const int64_t n : {1, 2, 3, 4, 5, 6, 7, 8, 10, 15, 16, 22, 30})
+    real_row(s, {.id = std::to_string(n), .dims = {3, n}, .gradient = true}, -1, 0);
+  for (const int64_t n :
+       {64, 100, 101, 127, 128, 240, 256, 274, 400, 512, 1000, 1024, 1025, 2048, 10000})
+    real_row(s, {.id = std::to_string(n), .dims = {2, n}}, -1, 0);
+  real_row(s, {.id = "400-many", .dims = {37, 400}}, -1, 0);
+  real_row(s, {.id = "1024-many", .dims = {19, 1024}}, -1, 0);
+  for (const char* norm : {"ortho", "forward"}) {
+    real_row(s, {.id = norm, .dims = {2, 12}, .norm = norm, .gradient = true}, -1, 0);
+    real_row(s, {.id = std::string("odd-") + norm, .dims = {2, 9}, .norm = norm, .gradient = true},
+             -1, 0);
+  }
+  real_row(s, {.id = "first", .dims = {8, 3}, .gradient = true}, 0, 0);
+  real_row(s, {.id = "middle", .dims = {2, 9, 3}, .gradient = true}, 1, 0);
+  real_row(s, {.id = "cut", .dims = {2, 12}, .gradient = true}, -1, 7);
+  real_row(s, {.id = "filled", .dims = {2, 5}, .gradient = true}, -1, 8);
+  s.add({.id = "irfft-default",
+         .sentence = "without a length the result is even; bins that are missing are 0",
+         .dtypes = kParts,
+         .build =
+             [](CaseBuilder& b) {
+               const Value x = complex_input(b, "x", {3}, Fill::list({10, 3, -2, 2, -2, 5}));
+               b.output("y", b.add(op::irfft{.x = x}));
+               b.output("longer", b.add(op::irfft{.n = 8, .norm = "forward", .x = x}));
+               b.output("shorter", b.add(op::irfft{.n = 2, .norm = "forward", .x = x}));
+               b.expect("y", {1, 2, 3, 4});
+               b.expect("shorter", {8, 12});
+             },
+         .tolerance = ulps(8)});
+  s.add_failure(
+      "fft-length-refused", "a transform of no points",
+      [](CaseBuilder& b) {
+        complex_output(b, "y", b.add(op::fft{.n = {0}, .x = complex_input(b, "x", {3})}));
+      },
+      TENON_INVALID_ARGUMENT, "attribute n");
+  s.add_failure(
+      "fft-axes-refused", "an axis twice",
+      [](CaseBuilder& b) {
+        complex_output(b, "y", b.add(op::fft{.axes = {0, -2}, .x = complex_input(b, "x", {3, 4})}));
+      },
+      TENON_INVALID_ARGUMENT, "twice");
+  s.add_failure(
+      "rfft-complex-refused", "a real transform of complex numbers",
+      [](CaseBuilder& b) {
+        complex_output(b, "y", b.add(op::rfft{.x = complex_input(b, "x", {3})}));
+      },
+      TENON_DTYPE_MISMATCH, "f32 or f64");
+}
+
+struct FrameForm {
+  const char* id;
+  int64_t samples;
+  op::stft op;
+  int64_t window = 0;  // its length; 0 = none
+  bool gradient = false;
+};
+
+void frame_rows(Suite& s) {
+  for (const FrameForm& f :
+       {FrameForm{"default", 40, {.n_fft = 16}, 16, true},
+        FrameForm{"none", 30, {.n_fft = 8, .hop = 3}, 0, true},
+        FrameForm{"short-window", 33, {.n_fft = 12, .hop = 4, .win_length = 7}, 7, true},
+        FrameForm{"not-centred", 33, {.n_fft = 10, .hop = 5, .center = false}, 10, true},
+        FrameForm{"zeros", 20, {.n_fft = 9, .hop = 2, .pad_mode = "constant"}, 9, true},
+        FrameForm{"two-sided", 24, {.n_fft = 8, .normalized = true, .onesided = false}, 8, true},
+        FrameForm{"speech", 3000, {.n_fft = 400, .hop = 160}, 400},
+        FrameForm{"music", 5000, {.n_fft = 1024}, 1024}}) {
+    s.add({.id = std::string("stft-") + f.id,
+           .sentence = std::string("transforms of frames, ") + f.id,
+           .dtypes = kParts,
+           .build =
+               [=](CaseBuilder& b) {
+                 op::stft n = f.op;
+                 n.x = b.input("x", {2, f.samples});
+                 if (f.window) n.window = b.input("window", {f.window}, Fill::uniform(0.1, 1));
+                 complex_output(b, "y", b.add(n));
+                 b.scale("y", [&] {
+                   return length_of(b, n.x, {}, n.normalized ? 1 / std::sqrt(n.n_fft) : 1);
+                 });
+               },
+           .tolerance = transform_of(f.op.n_fft),
+           .decomposed = 4,
+           .gradient = f.gradient,
+           .scales = {1}});
+    const int64_t size = f.op.n_fft, hop = f.op.hop ? f.op.hop : size / 4;
+    const int64_t bins = f.op.onesided ? size / 2 + 1 : size;
+    const int64_t frames = f.gradient ? 6 : 9;
+    s.add({.id = std::string("istft-") + f.id,
+           .sentence = std::string("a signal from transforms of frames, ") + f.id,
+           .dtypes = kParts,
+           .build =
+               [=](CaseBuilder& b) {
+                 op::istft n{.n_fft = size,
+                             .hop = hop,
+                             .win_length = f.op.win_length,
+                             .center = f.op.center,
+                             .normalized = f.op.normalized,
+                             .onesided = f.op.onesided};
+                 n.x = complex_input(b, "x", {2, bins, frames});
+                 if (f.window)
+                   n.window = b.input("window", {f.window}, Fill::uniform(0.5, 1).fixed());
+                 b.output("y", b.add(n));
+                 b.scale("y", [&] { return length_of(b, pairs(b, n.x), {}, 2); });
+               },
+           .tolerance = transform_of(size),
+           .decomposed = 4,
+           .gradient = f.gradient,
+           .scales = {1}});
+  }
+  s.add({.id = "istft-of-stft",
+         .sentence = "a signal comes back from its frames",
+         .dtypes = kParts,
+         .build =
+             [](CaseBuilder& b) {
+               const Value x =
+                   b.input("x", {1, 12}, Fill::list({1, 2, 3, 4, 5, 6, 5, 4, 3, 2, 1, 0}));
+               const Value w = b.input("window", {4}, Fill::list({1, 2, 2, 1}));
+               const Value y = b.add(op::stft{.n_fft = 4, .x = x, .window = w});
+               b.output("y", b.add(op::istft{.n_fft = 4, .length = 13, .x = y, .window = w}));
+               b.expect("y", {1, 2, 3, 4, 5, 6, 5, 4, 3, 2, 1, 0, 0});
+               b.scale("y", [&] { return length_of(b, x, {}, 1); });
+             },
+         .tolerance = scaled(16)});
+  s.add({.id = "istft-gap",
+         .sentence = "samples that no frame has are refused",
+         .dtypes = {f32},
+         .build =
+             [](CaseBuilder& b) {
+               const Value x = complex_input(b, "x", {1, 3, 4});
+               b.output("y", b.add(op::istft{.n_fft = 4, .hop = 6, .center = false, .x = x}));
+             },
+         .error = TENON_NUMERIC_ERROR,
+         .error_text = ""});
+  s.add_failure(
+      "stft-reflect-refused", "a signal that is too short to reflect",
+      [](CaseBuilder& b) {
+        complex_output(b, "y", b.add(op::stft{.n_fft = 16, .x = b.input("x", {1, 8})}));
+      },
+      TENON_INVALID_ARGUMENT, "reflect");
+  s.add_failure(
+      "stft-window-refused", "a window longer than the frame",
+      [](CaseBuilder& b) {
+        complex_output(b, "y",
+                       b.add(op::stft{.n_fft = 16, .win_length = 17, .x = b.input("x", {1, 80})}));
+      },
+      TENON_INVALID_ARGUMENT, "win_length");
+}
+
+}  // namespace
+
+void fft_cases(Suite& s) {
+  s.floor({.joined = 350, .own_joined = 110});
+  fft_rows(s);
+  real_rows(s);
+  frame_rows(s);
+}
+
+}  // namespace tenon::conform
