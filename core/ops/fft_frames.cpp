@@ -37,7 +37,8 @@ Frames want_frames(const Infer& i, const Op& n) {
            ", given ", n.win_length);
   if (n.window) {
     i.want_shape(n.window, "window", {f.window});
-    i.want_dtype(n.window, "window", sdk::part_dtype(i.dtype(n.x)));
+    const DType x = i.dtype(n.x);
+    i.want_dtype(n.window, "window", is_complex(x) ? sdk::part_dtype(x) : x);
   }
   return f;
 }
@@ -64,7 +65,6 @@ void stft_shape(Infer& i, const op::stft& n) {
   if (x.dtype != kF32 && x.dtype != kF64)
     i.fail(Code::dtype_mismatch, "operand x: expected f32 or f64, got ", x.text());
   i.want_rank(n.x, "x", 2);
-  if (n.window) i.want_dtype(n.window, "window", x.dtype);
   const Frames f = want_frames(i, n);
   const int64_t samples = x.shape[1];
   if (n.center && n.pad_mode == "reflect" && samples <= f.border)

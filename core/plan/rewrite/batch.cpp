@@ -68,7 +68,8 @@ class Batcher {
     const NodeInfo& node = g_[n];
     if (node.group != kNone) return {};
     const bool fused = node.op == &fused_record();
-    if (!fused && (!(node.op->traits & kElementwise) || node.op->traits & kOrdered)) return {};
+    const bool step = node.op->traits & kElementwise && can_be_step(g_, node);
+    if (!fused && (!step || node.op->traits & kOrdered)) return {};
     for (Value v : node.outputs)
       if (!v || g_.type(v).shape.elements() == 0) return {};
     Set set{.node = n};

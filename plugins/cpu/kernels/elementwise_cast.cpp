@@ -175,7 +175,7 @@ void cast_tile(tenon_dtype from, tenon_dtype to, bool saturate, const void* in, 
             });
 }
 
-bool castable(tenon_dtype t) { return tenon_dtype_bits(t) >= 8 && t != TENON_DTYPE_C64; }
+bool castable(tenon_dtype t) { return tenon_dtype_bits(t) >= 8 && !sdk::is_complex(t); }
 
 namespace {
 
