@@ -162,7 +162,7 @@ typedef struct tenon_blob_attr {
 // Returns the bits of one element, 0 for an unknown dtype.
 static inline uint32_t tenon_dtype_bits(tenon_dtype t) {
   static const uint8_t bits[TENON_DTYPE_COUNT] = {0,  32, 16, 16, 64, 8, 16, 32, 64, 8,
-                                                  16, 32, 64, 4,  4,  8, 64, 8,  8, 128};
+                                                  16, 32, 64, 4,  4,  8, 64, 8,  8,  128};
   return t < TENON_DTYPE_COUNT ? bits[t] : 0;
 }
 
