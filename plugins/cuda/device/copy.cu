@@ -5,6 +5,7 @@
 //variant: SIZE=2 RANK=4 TILED=1 READ=8 WRITE=1
 //variant: SIZE=1 RANK=3 TILED=1 READ=1 WRITE=8
 //variant: SIZE=8 RANK=2 TILED=1 READ=2 WRITE=2
+//variant: SIZE=16 RANK=2 TILED=1 READ=1 WRITE=1
 // SPDX-License-Identifier: Apache-2.0
 // Copies of blocks whose elements lie strided, as units of SIZE bytes: straight, with a start that
 // the data tells (DYNAMIC), or through tiles where source and target run along different axes

@@ -1,10 +1,12 @@
-//variant: TYPE=f32
-//variant: TYPE=f64
+//variant: TYPE=f32 AREA=0
+//variant: TYPE=f64 AREA=0
+//variant: TYPE=f32 AREA=1
 // SPDX-License-Identifier: Apache-2.0
-// A block for each matrix, which lies in shared memory: block: LU with partial pivoting and solutions,
-// beside its right sides; cholesky. triangle: a warp for each column of right sides.
-//entry: linalg_block = block(In, In, Out, Out, i32*, Solve)
-//entry: linalg_cholesky = cholesky(In, Out, Solve)
+// A block for each matrix, which lies in shared memory, or with AREA in a work area of the block: block: LU
+// with partial pivoting and solutions, beside its right sides; cholesky. triangle: a warp for each column of
+// right sides.
+//entry: linalg_block = block(In, In, Out, Out, i32*, Out, Solve)
+//entry: linalg_cholesky = cholesky(In, Out, Out, Solve)
 //entry: linalg_triangle = triangle(In, In, Out, TriangleSolve)
 #include "common.cuh"
 #include "linalg.args.cuh"
@@ -13,6 +15,15 @@ typedef TYPE T;
 constexpr int kThreads = 256, kSide = 16, kWarps = 4;
 constexpr u32 kAll = 0xffffffffu;
 extern __shared__ __align__(16) unsigned char memory[];
+
+// Where the matrix of this block lies.
+__device__ inline T* tile_of(unsigned char* area, const Solve& s) {
+#if AREA
+  return reinterpret_cast<T*>(area + blockIdx.x * s.area);
+#else
+  return reinterpret_cast<T*>(memory);
+#endif
+}
 
 __device__ inline T size_of(T x) { return x == x ? (x < T(0) ? -x : x) : T(-1); }
 
@@ -37,12 +48,10 @@ __device__ inline int pivot_row(const T* tile, int k, int n, int row) {
   return found;
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-    block(const T* a, const T* b, T* x, T* lu, i32* perm, const Solve s) {
+__device__ inline void solve_one(i64 matrix, const T* a, const T* b, T* x, T* lu, i32* perm, T* tile,
+                                 const Solve& s) {
   const int n = s.n, columns = (int)s.columns, row = (n + columns) | 1;
-  T* const tile = reinterpret_cast<T*>(memory);
   i32* const order = reinterpret_cast<i32*>(tile + n * row);
-  const i64 matrix = blockIdx.x;
   const int tid = threadIdx.x, tx = tid % kSide, ty = tid / kSide;
   for (int i = tid; i < n * n; i += kThreads) tile[i / n * row + i % n] = a[matrix * n * n + i];
   for (int i = tid; i < n * columns; i += kThreads)
@@ -87,7 +96,10 @@ extern "C" __global__ void __launch_bounds__(256)
   if (lu)
     for (int i = tid; i < n * n; i += kThreads)
       lu[matrix * n * n + i] = bad ? nan : tile[i / n * row + i % n];
-  if (!x) return;
+  if (!x) {
+    __syncthreads();  // before the next matrix
+    return;
+  }
   for (int k = n - 1; k >= 0 && !bad; --k) {
     for (int c = tid; c < columns; c += kThreads) tile[k * row + n + c] /= tile[k * row + k];
     __syncthreads();
@@ -99,12 +111,17 @@ extern "C" __global__ void __launch_bounds__(256)
   }
   for (int i = tid; i < n * columns; i += kThreads)
     x[matrix * n * columns + i] = bad ? nan : tile[i / columns * row + n + i % columns];
+  __syncthreads();
 }
 
-extern "C" __global__ void __launch_bounds__(256) cholesky(const T* a, T* l, const Solve s) {
+extern "C" __global__ void __launch_bounds__(256)
+    block(const T* a, const T* b, T* x, T* lu, i32* perm, unsigned char* area, const Solve s) {
+  for (i64 matrix = blockIdx.x; matrix < s.matrices; matrix += gridDim.x)
+    solve_one(matrix, a, b, x, lu, perm, tile_of(area, s), s);
+}
+
+__device__ inline void cholesky_one(i64 matrix, const T* a, T* l, T* tile, const Solve& s) {
   const int n = s.n, row = n | 1;
-  T* const tile = reinterpret_cast<T*>(memory);
-  const i64 matrix = blockIdx.x;
   const int tid = threadIdx.x, tx = tid % kSide, ty = tid / kSide;
   for (int i = tid; i < n * n; i += kThreads) tile[i / n * row + i % n] = a[matrix * n * n + i];
   __syncthreads();
@@ -127,6 +144,13 @@ extern "C" __global__ void __launch_bounds__(256) cholesky(const T* a, T* l, con
     const int line = i / n, column = i % n;
     l[matrix * n * n + i] = !definite ? nan : column <= line ? tile[line * row + column] : T(0);
   }
+  __syncthreads();  // before the next matrix
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    cholesky(const T* a, T* l, unsigned char* area, const Solve s) {
+  for (i64 matrix = blockIdx.x; matrix < s.matrices; matrix += gridDim.x)
+    cholesky_one(matrix, a, l, tile_of(area, s), s);
 }
 
 extern "C" __global__ void __launch_bounds__(128)
@@ -135,22 +159,34 @@ extern "C" __global__ void __launch_bounds__(128)
   const i64 item = (i64)blockIdx.x * kWarps + threadIdx.x / 32;
   if (item >= s.matrices * s.columns) return;
   const i64 matrix = item / s.columns, column = item - matrix * s.columns;
-  const T* const from = a + matrix * s.a_step;
-  const T* const right = b + matrix * s.b_step + column;
+  const T *from = a, *right = b + column;
+  i64 rest = matrix;
+  for (int d = s.rank - 1; d >= 0; --d) {
+    const i64 outer = rest / s.dims[d], at = rest - outer * s.dims[d];
+    from += at * s.a_steps[d], right += at * s.b_steps[d];
+    rest = outer;
+  }
   T* const to = x + matrix * n * s.columns + column;
+  // What is known of the column: a copy, where it fits shared memory.
+#if AREA
+  const i64 known_step = s.columns;
+  T* const known = to;
+#else
+  const i64 known_step = 1;
   T* const known = reinterpret_cast<T*>(memory) + threadIdx.x / 32 * n;
+#endif
   for (int step = 0; step < n; ++step) {
     const int i = s.lower ? step : n - 1 - step;
     const int first = s.lower ? 0 : i + 1, end = s.lower ? i : n;
     T sum = T(0);
-    for (int j = first + lane; j < end; j += 32) sum += from[i * s.row + j * s.column] * known[j];
+    for (int j = first + lane; j < end; j += 32) sum += from[i * s.row + j * s.column] * known[j * known_step];
 #pragma unroll
     for (int by = 16; by > 0; by /= 2) sum += __shfl_xor_sync(kAll, sum, by);
     if (lane == 0) {
       T v = right[i * s.columns] - sum;
       if (!s.unit) v /= from[i * (s.row + s.column)];
-      known[i] = v;
-      to[i * s.columns] = v;
+      known[i * known_step] = v;
+      if (!AREA) to[i * s.columns] = v;
     }
     __syncwarp();
   }

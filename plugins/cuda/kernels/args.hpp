@@ -26,6 +26,11 @@ inline std::string type_name(std::string_view name, tenon_dtype t) {
   return t == TENON_DTYPE_BOOL ? "b8" : std::string(sdk::dtype_name(t));
 }
 
+// For kernels that only move elements: refuses types of less than a byte, as operand `name`.
+inline void want_bytes(std::string_view name, tenon_dtype t) {
+  if (is_nibble(t) || t == TENON_DTYPE_NONE) throw sdk::Refusal::dtype(name, t);
+}
+
 // A define of device text.
 inline std::string define(const char* name, int64_t value) {
   return std::string(name) + "=" + std::to_string(value);

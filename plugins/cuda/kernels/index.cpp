@@ -23,7 +23,7 @@ Divisor divisor(int64_t n) {
 Kernel make_gather(const sdk::op::gather& n, const Node& node) {
   const sdk::Type& data = n.data.type();
   const AxisView view = along_axis(data, n.axis);
-  type_name("data", data.dtype);  // refuses
+  want_bytes("data", data.dtype);
   const int64_t bytes = view.inner * element_bytes(data.dtype);
   int64_t unit = element_bytes(data.dtype);
   while (unit < 16 && bytes % (2 * unit) == 0 && n.data.alignment() > 0 &&
@@ -64,7 +64,7 @@ Kernel make_gather(const sdk::op::gather& n, const Node& node) {
 Kernel make_gather_elements(const sdk::op::gather_elements& n, const Node& node) {
   const sdk::Type &data = n.data.type(), &at = n.indices.type();
   const AxisView view = along_axis(data, n.axis);
-  type_name("data", data.dtype);  // refuses
+  want_bytes("data", data.dtype);
   args::GatherElements e{.axis = index_axis(view.length, at), .step = view.inner};
   sdk::Type whole = data;
   whole.set_dense_strides();

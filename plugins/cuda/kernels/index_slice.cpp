@@ -23,7 +23,7 @@ Window make_window(const sdk::Type& whole, std::span<const int64_t> size, std::s
                    const sdk::Type& start) {
   if (oob != "error" && oob != "clamp") throw Refusal::attribute("oob", oob);
   if (!start.dense()) throw Refusal::shape("start must be dense");
-  type_name("x", whole.dtype);  // refuses
+  want_bytes("x", whole.dtype);
   Window w;
   w.start.wide = start.dtype == TENON_DTYPE_I64;
   w.start.rank = whole.rank, w.start.clamp = oob == "clamp";

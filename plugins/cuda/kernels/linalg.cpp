@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// lu dense_solve cholesky triangular_solve: a warp for each matrix of up to 32 rows, a block for one that fits
-// shared memory.
+// lu dense_solve cholesky triangular_solve: a warp for each matrix of up to 32 rows, a block for a larger one,
+// in shared memory where it fits.
 #include <algorithm>
 #include <string>
+#include <tuple>
 
 #include "../device.hpp"
 #include "../kernels.hpp"
@@ -29,7 +30,8 @@ struct Places {
 args::Solve problem(const sdk::Type& a, int64_t columns, const std::string& policy) {
   want_floats(a.dtype);
   const int64_t n = a.dims[a.rank - 1];
-  if (n > 4096 || columns > (1 << 16)) throw Refusal::shape("matrices do not fit shared memory");
+  if (n > 4096 || columns > (1 << 16))
+    throw Refusal::shape("more than 4096 rows, or 65536 right sides");
   args::Solve s{};
   s.matrices = 1, s.columns = columns, s.n = static_cast<int32_t>(n);
   for (int i = 0; i < a.rank - 2; ++i) s.matrices *= a.dims[i];
@@ -37,13 +39,32 @@ args::Solve problem(const sdk::Type& a, int64_t columns, const std::string& poli
   return s;
 }
 
-// What a block needs for n rows beside `more` bytes; refuses what it does not have.
-uint32_t block_shared(const CudaDevice& device, const char* entry, int64_t n, int64_t columns,
-                      int64_t size, int64_t more) {
-  const int64_t shared = n * ((n + columns) | 1) * size + more;
-  if (shared > device.properties().shared_room("linalg_block.cu", entry))
-    throw Refusal::shape("matrices do not fit shared memory");
-  return static_cast<uint32_t>(shared);
+// Where the blocks of an entry have their matrices.
+struct Tiles {
+  std::string define;  // of the text
+  Grid grid;
+  uint64_t area = 0;  // bytes of a block outside of shared memory
+};
+// For n rows beside `more` bytes.
+Tiles tiles_of(const CudaDevice& device, const char* entry, const args::Solve& s, int64_t size,
+               int64_t more) {
+  const int64_t bytes = s.n * ((s.n + s.columns) | 1) * size + more;
+  if (bytes <= device.properties().shared_room("linalg_block.cu", entry))
+    return {
+        "AREA=0",
+        {.blocks = launchable(s.matrices), .threads = 256, .shared = static_cast<uint32_t>(bytes)}};
+  const int64_t blocks = std::min<int64_t>(s.matrices, 4 * device.properties().multiprocessors);
+  return {
+      "AREA=1", {.blocks = blocks, .threads = 256}, (static_cast<uint64_t>(bytes) + 15) / 16 * 16};
+}
+
+args::Solve in_area(args::Solve s, const Tiles& tiles) {
+  s.area = static_cast<int64_t>(tiles.area);
+  return s;
+}
+args::Solve with_sink(args::Solve s, const Call& c) {
+  s.sink = error_sink(c);
+  return s;
 }
 
 Kernel factor(const sdk::Type& a, int64_t columns, const std::string& policy, const Places& at,
@@ -53,25 +74,31 @@ Kernel factor(const sdk::Type& a, int64_t columns, const std::string& policy, co
   if (n == 0 || s.matrices == 0) return {.run = [](const Call&) {}};
   CudaDevice& device = device_of(node);
   const std::string type = "TYPE=" + type_name("a", a.dtype);
-  const auto launcher = [&](const auto& code, const Grid& grid) {
-    Kernel kernel = kernel_of({code}, [=](const Call& c) {
-      args::Solve now = s;
-      now.sink = error_sink(c);
-      const auto output = [&](int place) { return place < 0 ? nullptr : c.outputs[place]; };
-      code.launch(c, grid, c.inputs[0], c.in(at.b), output(at.x), output(at.lu),
-                  static_cast<int32_t*>(output(at.perm)), now);
-    });
-    kernel.can_fail = s.fails;
-    return kernel;
+  const auto places = [=](const Call& c) {
+    const auto output = [&](int place) { return place < 0 ? nullptr : c.outputs[place]; };
+    return std::tuple(c.inputs[0], c.in(at.b), output(at.x), output(at.lu),
+                      static_cast<int32_t*>(output(at.perm)));
   };
+  Kernel kernel;
   if (n <= 32) {
     const int64_t rows = n <= 8 ? 8 : n <= 16 ? 16 : 32;
     const auto code = device.code(entries::linalg_warp, {type, define("ROWS", rows)});
-    return launcher(code, {.blocks = launchable(blocks_for(s.matrices, 4)), .threads = 128});
+    const Grid grid{.blocks = launchable(blocks_for(s.matrices, 4)), .threads = 128};
+    kernel = kernel_of({code}, [=](const Call& c) {
+      const auto [a, b, x, lu, perm] = places(c);
+      code.launch(c, grid, a, b, x, lu, perm, with_sink(s, c));
+    });
+  } else {
+    const Tiles tiles = tiles_of(device, "block", s, element_bytes(a.dtype), 4 * n);
+    const auto code = device.code(entries::linalg_block, {type, tiles.define}, tiles.grid.shared);
+    kernel = kernel_of({code}, [=, now = in_area(s, tiles)](const Call& c) {
+      const auto [a, b, x, lu, perm] = places(c);
+      code.launch(c, tiles.grid, a, b, x, lu, perm, c.scratch, with_sink(now, c));
+    });
+    kernel.scratch = tiles.area * static_cast<uint64_t>(tiles.grid.blocks);
   }
-  const uint32_t shared = block_shared(device, "block", n, columns, element_bytes(a.dtype), 4 * n);
-  const auto code = device.code(entries::linalg_block, {type}, shared);
-  return launcher(code, {.blocks = launchable(s.matrices), .threads = 256, .shared = shared});
+  kernel.can_fail = s.fails;
+  return kernel;
 }
 
 Kernel make_cholesky(const sdk::op::cholesky& n, const Node& node) {
@@ -79,15 +106,14 @@ Kernel make_cholesky(const sdk::op::cholesky& n, const Node& node) {
   const args::Solve s = problem(a, 0, n.on_singular);
   if (s.n == 0 || s.matrices == 0) return {.run = [](const Call&) {}};
   CudaDevice& device = device_of(node);
-  const uint32_t shared = block_shared(device, "cholesky", s.n, 0, element_bytes(a.dtype), 0);
+  const Tiles tiles = tiles_of(device, "cholesky", s, element_bytes(a.dtype), 0);
   const auto code =
-      device.code(entries::linalg_cholesky, {"TYPE=" + type_name("a", a.dtype)}, shared);
-  const Grid grid{.blocks = launchable(s.matrices), .threads = 256, .shared = shared};
-  Kernel kernel = kernel_of({code}, [=](const Call& c) {
-    args::Solve now = s;
-    now.sink = error_sink(c);
-    code.launch(c, grid, c.inputs[0], c.outputs[0], now);
+      device.code(entries::linalg_cholesky, {"TYPE=" + type_name("a", a.dtype), tiles.define},
+                  tiles.grid.shared);
+  Kernel kernel = kernel_of({code}, [=, now = in_area(s, tiles)](const Call& c) {
+    code.launch(c, tiles.grid, c.inputs[0], c.outputs[0], c.scratch, with_sink(now, c));
   });
+  kernel.scratch = tiles.area * static_cast<uint64_t>(tiles.grid.blocks);
   kernel.can_fail = s.fails;
   return kernel;
 }
@@ -111,14 +137,14 @@ Kernel make_dense_solve(const sdk::op::dense_solve& n, const Node& node) {
                 node);
 }
 
-// From matrix to matrix of an operand of the batch; refuses batches that broadcast in part.
-int64_t step_of(const sdk::Type& x, const sdk::Type& batch) {
-  int64_t own = 1, all = 1;
-  for (int i = 0; i < x.rank - 2; ++i) own *= x.dims[i];
-  for (int i = 0; i < batch.rank - 2; ++i) all *= batch.dims[i];
-  if (own == 1) return 0;
-  if (own != all) throw Refusal::shape("the batch dims of a and b differ");
-  return x.dims[x.rank - 2] * x.dims[x.rank - 1];
+// From matrix to matrix of an operand along each dim of the batch: 0 where it repeats.
+void set_steps(const sdk::Type& x, int rank, int64_t* steps) {
+  int64_t step = x.dims[x.rank - 2] * x.dims[x.rank - 1];
+  for (int i = rank - 1, k = x.rank - 3; i >= 0; --i, --k) {
+    const int64_t dim = k < 0 ? 1 : x.dims[k];
+    steps[i] = dim == 1 ? 0 : step;
+    step *= dim;
+  }
 }
 
 Kernel make_triangular_solve(const sdk::op::triangular_solve& n, const Node& node) {
@@ -127,22 +153,24 @@ Kernel make_triangular_solve(const sdk::op::triangular_solve& n, const Node& nod
   const int64_t size = a.dims[a.rank - 1];
   args::TriangleSolve s{};
   s.matrices = 1, s.columns = x.dims[x.rank - 1];
-  for (int i = 0; i < x.rank - 2; ++i) s.matrices *= x.dims[i];
-  s.a_step = step_of(a, x), s.b_step = step_of(b, x);
+  s.rank = x.rank - 2;
+  for (int i = 0; i < s.rank; ++i) s.matrices *= s.dims[i] = x.dims[i];
+  set_steps(a, s.rank, s.a_steps), set_steps(b, s.rank, s.b_steps);
   s.row = n.trans_a ? 1 : size, s.column = n.trans_a ? size : 1;
   s.lower = n.upper == n.trans_a, s.unit = n.unit_diagonal;
   CudaDevice& device = device_of(node);
   constexpr int64_t kWarps = 4;
-  const int64_t shared = kWarps * size * element_bytes(a.dtype);
-  if (shared > device.properties().shared_room("linalg_block.cu", "triangle"))
-    throw Refusal::shape("a column does not fit shared memory");
+  const int64_t column = kWarps * size * element_bytes(a.dtype);
+  const bool fits = column <= device.properties().shared_room("linalg_block.cu", "triangle");
+  const auto shared = static_cast<uint32_t>(fits ? column : 0);
+  if (size >= kNarrowIndex / 2) throw Refusal::shape("more than 2^30 rows");
   s.n = static_cast<int32_t>(size);
-  const auto code = device.code(entries::linalg_triangle, {"TYPE=" + type_name("a", a.dtype)},
-                                static_cast<uint32_t>(shared));
+  const auto code =
+      device.code(entries::linalg_triangle,
+                  {"TYPE=" + type_name("a", a.dtype), fits ? "AREA=0" : "AREA=1"}, shared);
   const int64_t items = size == 0 ? 0 : s.matrices * s.columns;
-  const Grid grid{.blocks = launchable(blocks_for(items, kWarps)),
-                  .threads = 32 * kWarps,
-                  .shared = static_cast<uint32_t>(shared)};
+  const Grid grid{
+      .blocks = launchable(blocks_for(items, kWarps)), .threads = 32 * kWarps, .shared = shared};
   const int left = n.a.position(), right = n.b.position();
   return kernel_of({code}, [=](const Call& c) {
     code.launch(c, grid, c.inputs[left], c.inputs[right], c.outputs[0], s);

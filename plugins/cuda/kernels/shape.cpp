@@ -37,7 +37,7 @@ Kernel make_copy(const sdk::op::copy& n, const Node& node) {
                  reinterpret_cast<Address>(c.inputs[0]), bytes, static_cast<Stream>(c.stream));
     }};
   }
-  type_name("x", x.dtype);  // refuses
+  want_bytes("x", x.dtype);
   const StridedCopy copy(device_of(node), x.shape(), side(x, n.x.alignment()),
                          side(y, node.out(0).alignment()), element_bytes(x.dtype));
   return kernel_of(copy.codes(),
@@ -47,7 +47,7 @@ Kernel make_copy(const sdk::op::copy& n, const Node& node) {
 // The pairs of view_as_complex, where they are no complex numbers yet.
 Kernel copied_pairs(const sdk::op::copy& n, const Node& node) {
   const sdk::Type& x = n.x.type();
-  type_name("x", x.dtype);  // refuses
+  want_bytes("x", x.dtype);
   const StridedCopy copy(device_of(node), x.shape(), side(x, n.x.alignment()),
                          side(dense(x), node.out(0).alignment()), element_bytes(x.dtype));
   return kernel_of(copy.codes(),
@@ -62,7 +62,7 @@ Kernel make_concat(const sdk::op::concat& n, const Node& node) {
   };
   const sdk::Type y = dense(node.out(0).type());
   const AxisView view = along_axis(y, n.axis);
-  type_name("xs", y.dtype);  // refuses
+  want_bytes("xs", y.dtype);
   const int64_t bytes = element_bytes(y.dtype);
   std::vector<Part> parts;
   std::vector<Code> codes;
