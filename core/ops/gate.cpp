@@ -108,7 +108,7 @@ bool gate_backward_lower(Lower& l, const op::group_limited_gate_backward& n) {
   const Value scores = scores_of(b, n.score, n.logits);
   const Value own = b.add(op::gather_elements{.axis = 1, .data = scores, .indices = n.index});
   Value ds = n.dy;
-  if (n.normalize && b.shape(n.index)[1] > 1) {
+  if (n.normalize) {
     const Value total = b.plus(b.sum(own, {1}), kLeastTotal);
     const Value mean = b.over(b.sum(b.times(ds, own), {1}), total);
     ds = b.over(b.minus(ds, mean), total);

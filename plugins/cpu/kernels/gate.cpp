@@ -100,7 +100,7 @@ sdk::Kernel make_gate_backward(const sdk::op::group_limited_gate_backward& n, co
                       .chosen = n.index.type().dims[1],
                       .scaling = static_cast<float>(n.routed_scaling),
                       .sigmoid = score == GateScore::sigmoid,
-                      .normalize = n.normalize && n.index.type().dims[1] > 1};
+                      .normalize = n.normalize};
   const Slots slots = make_slots(work.tokens, work.chosen * static_cast<int64_t>(sizeof(float)),
                                  work.experts * element_bytes(x.dtype) + 16 * work.chosen);
   sdk::Kernel kernel{.scratch = slots.scratch()};
