@@ -257,15 +257,6 @@ void det_grad(Grad& g, const op::det& n) {
   g.give(n.a, b.times(b.swap_last(inverse), b.unsqueeze(b.unsqueeze(scale, rank - 2), rank - 1)));
 }
 
-// ---- batches: the batch becomes one more axis before the others
-
-bool solve_batch(Batch& v, const op::dense_solve& n) {
-  if (has_vectors(v.type(n.a).shape, v.type(n.b).shape)) return v.add_all(n);
-  // b has the batch, so that it stays a matrix beside a.
-  const int axes = v.rank(n.b);
-  return v.add(n, [&](Value x) { return x == n.b ? v.all(x) : v.aligned(x, axes); });
-}
-
 // ---- costs
 
 double square_of(const Cost& c, Value a, double of_cube) {
@@ -307,7 +298,7 @@ constexpr Record<op::dense_solve> kDenseSolve{.shape = dense_solve_shape,
                                               .words = {{"on_singular", kOnSingular}},
                                               .grad = dense_solve_grad,
                                               .lower = dense_solve_lower,
-                                              .batch = solve_batch,
+                                              .batch = batch_all<op::dense_solve>,
                                               .flops = dense_solve_flops,
                                               .bytes = each_once};
 constexpr Record<op::lu_solve> kLuSolve{
