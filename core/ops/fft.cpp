@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "ops/padded.hpp"
 #include "ops/place.hpp"
 #include "ops/table.hpp"
 
@@ -106,6 +107,24 @@ bool fft_batch(Batch& v, const op::fft& one) {
   return v.add_all(n);
 }
 
+// Points behind those that count are zeros, as those that a given length adds.
+void fill_zeros(Padded& p, Value x, int axis) {
+  const DType t = p.type(x).dtype;
+  if (is_float(t)) return p.fill(x, axis, Fill::zero);
+  Builder& b = p.b;
+  const Value zero = b.scalar(sdk::part_dtype(t), 0);
+  p.put(x, b.as_complex(p.filled(b.as_real(p.value(x)), p.length(x, axis), axis, zero)));
+}
+bool fft_padded(Padded& p, const op::fft& n) {
+  for (size_t k = 0; k < std::max<size_t>(n.axes.size(), 1); ++k) {
+    const int64_t axis = n.axes.empty() ? -1 : n.axes[k];
+    if (!p.along(n.x, axis)) continue;
+    if (n.n.empty()) return p.refuse("it transforms a padded axis");
+    fill_zeros(p, n.x, static_cast<int>(axis < 0 ? axis + p.rank(n.x) : axis));
+  }
+  return true;
+}
+
 double fft_flops(const Cost& c, const op::fft& n) {
   const Shape& shape = c.shape(c.out(0));
   double flops = 0;
@@ -121,6 +140,7 @@ constexpr Record<op::fft> kFft{.shape = fft_shape,
                                .grad = fft_grad,
                                .lower = fft_lower,
                                .batch = fft_batch,
+                               .padded = fft_padded,
                                .flops = fft_flops,
                                .bytes = each_once};
 
@@ -233,11 +253,20 @@ double real_flops(const Cost& c, const Op& n) {
   return transform_flops(static_cast<double>(length_of(n, shape[axis])), rows) / 2;
 }
 
+template <class Op>
+bool real_padded(Padded& p, const Op& n) {
+  if (!p.along(n.x, n.axis)) return true;
+  if (n.n == 0) return p.refuse("it transforms a padded axis");
+  fill_zeros(p, n.x, static_cast<int>(n.axis < 0 ? n.axis + p.rank(n.x) : n.axis));
+  return true;
+}
+
 constexpr Record<op::rfft> kRfft{.shape = rfft_shape,
                                  .words = {{"norm", kNorms}},
                                  .grad = rfft_grad,
                                  .lower = rfft_lower,
                                  .batch = batch_along_axis<op::rfft>,
+                                 .padded = real_padded<op::rfft>,
                                  .flops = real_flops<op::rfft>,
                                  .bytes = each_once};
 constexpr Record<op::irfft> kIrfft{.shape = irfft_shape,
@@ -245,6 +274,7 @@ constexpr Record<op::irfft> kIrfft{.shape = irfft_shape,
                                    .grad = irfft_grad,
                                    .lower = irfft_lower,
                                    .batch = batch_along_axis<op::irfft>,
+                                   .padded = real_padded<op::irfft>,
                                    .flops = real_flops<op::irfft>,
                                    .bytes = each_once};
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records of view_as_real and view_as_complex: complex numbers as pairs of their parts. All
 // arithmetic of complex numbers is decomposed into these two and real numbers.
+#include "ops/padded.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
@@ -24,6 +25,7 @@ void view_as_real_grad(Grad& g, const op::view_as_real& n) {
 constexpr Record<op::view_as_real> kViewAsReal{.shape = view_as_real_shape,
                                                .grad = view_as_real_grad,
                                                .batch = batch_all<op::view_as_real>,
+                                               .padded = padded_each<op::view_as_real>,
                                                .flops = no_products,
                                                .bytes = each_once,
                                                .traits = kView};
@@ -45,6 +47,7 @@ void view_as_complex_grad(Grad& g, const op::view_as_complex& n) {
 constexpr Record<op::view_as_complex> kViewAsComplex{.shape = view_as_complex_shape,
                                                      .grad = view_as_complex_grad,
                                                      .batch = batch_all<op::view_as_complex>,
+                                                     .padded = padded_each<op::view_as_complex>,
                                                      .flops = no_products,
                                                      .bytes = each_once,
                                                      .traits = kView};
