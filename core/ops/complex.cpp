@@ -53,7 +53,9 @@ void abs_grad(Grad& g, const op::complex_abs& n) {
   const Value y = g.y(), none = b.compare("eq", y, 0);
   // 1 replaces a length of 0, so that no branch that is dropped divides by it.
   const Value safe = b.where(none, b.scalar(b.dtype(y), 1), y);
-  g.give(n.x, scaled(b, n.x, b.over(b.where(none, b.scalar(b.dtype(y), 0), g.dy()), safe)));
+  // Divides first: 1 / y may overflow.
+  const Value unit = b.as_complex(b.over(b.as_real(n.x), b.unsqueeze(safe, b.shape(y).rank())));
+  g.give(n.x, scaled(b, unit, b.where(none, b.scalar(b.dtype(y), 0), g.dy())));
 }
 
 // The longer part times sqrt(1 + ratio²): no square overflows. An infinite part outweighs NaN.

@@ -368,8 +368,17 @@ void where_grad(Grad& g, const op::where& n) {
   if (g.wants(n.a)) give_summed(g, n.a, g.b.where(n.cond, g.dy(), zero));
   if (g.wants(n.b)) give_summed(g, n.b, g.b.where(n.cond, zero, g.dy()));
 }
+// Of complex numbers: their parts.
+bool where_lower(Lower& l, const op::where& n) {
+  Builder& b = l.b;
+  if (!is_complex(b.dtype(n.a))) return false;
+  const Value cond = b.unsqueeze(n.cond, b.shape(n.cond).rank());
+  l.out(0, b.as_complex(b.where(cond, b.as_real(n.a), b.as_real(n.b))));
+  return true;
+}
 constexpr Record<op::where> kWhere{.shape = where_shape,
                                    .grad = where_grad,
+                                   .lower = where_lower,
                                    .batch = batch_aligned<op::where>,
                                    .flops = no_products,
                                    .bytes = each_once,

@@ -107,7 +107,7 @@ bool fft_batch(Batch& v, const op::fft& one) {
   return v.add_all(n);
 }
 
-// Points behind those that count are zeros, as those that a given length adds.
+// Fills the padding with zeros, as attribute n does when it lengthens an axis.
 void fill_zeros(Padded& p, Value x, int axis) {
   const DType t = p.type(x).dtype;
   if (is_float(t)) return p.fill(x, axis, Fill::zero);

@@ -8,9 +8,9 @@ namespace tenon::core {
 
 inline constexpr int64_t kMostPoints = int64_t{1} << 27;  // of one transform
 
-// What a transform of n points is multiplied by.
+// Returns the factor of a transform of n points.
 double norm_factor(const std::string& norm, bool inverse, int64_t n);
-// That of the transform in the other direction with the same factor.
+// Returns the norm that gives the opposite direction the same factor.
 std::string other_norm(const std::string& norm);
 // The norm without a factor.
 inline std::string plain_norm(bool inverse) { return inverse ? "forward" : "backward"; }

@@ -4,7 +4,6 @@
 // (Bluestein 1970). Tables are computed in double, their angles reduced in integers.
 #include <cmath>
 #include <complex>
-#include <cstring>
 #include <numbers>
 
 #include "base/number.hpp"
@@ -114,7 +113,7 @@ Value by_chirp(Builder& b, Value x, bool inverse, double factor) {
   while (m < 2 * n - 1) m *= 2;
   Numbers chirp, filter(static_cast<size_t>(m));
   for (int64_t j = 0; j < n; ++j) {
-    const auto square = static_cast<int64_t>(static_cast<unsigned __int128>(j) * j % (2 * n));
+    const auto square = j * j % (2 * n);
     chirp.push_back(root(square, 2 * n, inverse));
     filter[static_cast<size_t>(j)] = std::conj(chirp.back());
     if (j > 0) filter[static_cast<size_t>(m - j)] = std::conj(chirp.back());

@@ -257,6 +257,13 @@ void det_grad(Grad& g, const op::det& n) {
   g.give(n.a, b.times(b.swap_last(inverse), b.unsqueeze(b.unsqueeze(scale, rank - 2), rank - 1)));
 }
 
+// ---- batches
+
+// Batch dims align from the right: a batch before matrices of fewer axes would meet another axis.
+bool dense_solve_batch(Batch& v, const op::dense_solve& n) {
+  return v.rank(n.b) <= v.rank(n.a) && v.add_all(n);
+}
+
 // ---- costs
 
 double square_of(const Cost& c, Value a, double of_cube) {
@@ -298,7 +305,7 @@ constexpr Record<op::dense_solve> kDenseSolve{.shape = dense_solve_shape,
                                               .words = {{"on_singular", kOnSingular}},
                                               .grad = dense_solve_grad,
                                               .lower = dense_solve_lower,
-                                              .batch = batch_all<op::dense_solve>,
+                                              .batch = dense_solve_batch,
                                               .flops = dense_solve_flops,
                                               .bytes = each_once};
 constexpr Record<op::lu_solve> kLuSolve{

@@ -2,8 +2,8 @@
 // Record of the rope family: rope_axial2d. The columns of a grid rotate the first half of a head, its
 // rows the second. With `inverse`, it is its own backward op.
 #include <cmath>
-#include <cstring>
 
+#include "base/number.hpp"
 #include "ops/padded.hpp"
 #include "ops/table.hpp"
 
@@ -43,12 +43,7 @@ Value table_of(Builder& b, DType t, int64_t count, int64_t dim, double theta,
       const double angle = static_cast<double>(p) * std::pow(theta, -4.0 * static_cast<double>(k) /
                                                                         static_cast<double>(dim));
       const auto at = static_cast<size_t>(p * width + k);
-      const double v = of(angle);
-      const auto narrow = static_cast<float>(v);
-      if (t == kF64)
-        std::memcpy(data->data() + at * sizeof v, &v, sizeof v);
-      else
-        std::memcpy(data->data() + at * sizeof narrow, &narrow, sizeof narrow);
+      store_number(t, data->data() + at * tenon_dtype_bits(t) / 8, of(angle));
     }
   return b.graph.constant({t, {count, width}}, std::move(data));
 }

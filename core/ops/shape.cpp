@@ -421,7 +421,13 @@ bool pad_lower(Lower& l, const op::pad& one) {
   for (Ints* list : {&n.before, &n.after})
     if (!list->empty()) list->push_back(0);
   n.x = b.as_real(n.x);
-  l.out(0, b.as_complex(b.add(n)));
+  Value y = b.add(n);
+  if (n.mode == "constant" && n.value != 0) {  // a real number: no imaginary part
+    n.value = 0;
+    const int last = b.shape(y).rank() - 1;
+    y = b.concat({b.narrow(y, last, 0, 1), b.narrow(b.add(n), last, 1, 1)}, last);
+  }
+  l.out(0, b.as_complex(y));
   return true;
 }
 

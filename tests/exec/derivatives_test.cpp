@@ -264,6 +264,27 @@ TEST_SUITE("exec/derivatives") {
         TENON_SHAPE_MISMATCH, {"jvp: tangent 0"});
   }
 
+  TEST_CASE("vmap: solutions of one matrix for several right sides, in as many examples") {
+    for (const std::string& device : control_devices()) {
+      CAPTURE(device);
+      Graph body("one example");
+      const Value a = body.input("a", {f64, {2, 2}}), b = body.input("b", {f64, {3, 2, 1}});
+      body.output("x", body.add(op::dense_solve{.a = a, .b = b}));
+      Graph g("each");
+      g.output("x", g.vmap({g.input("a", {f64, {3, 2, 2}}), g.input("b", {f64, {3, 3, 2, 1}})},
+                           body)[0]);
+      Tensor matrices = random(1, {3, 2, 2});
+      for (size_t i = 0; i < 12; ++i)
+        if (i % 4 == 0 || i % 4 == 3) matrices.values<double>()[i] += 4;  // far from singular
+      const Tensor right = random(2, {3, 3, 2, 1});
+      const Tensor got = run(device, g, {{"a", matrices}, {"b", right}}).at("x");
+      for (int64_t e = 0; e < 3; ++e) {
+        const Inputs one = {{"a", example(matrices, e)}, {"b", example(right, e)}};
+        CHECK(far_apart(example(got, e), run(device, body, one).at("x")) < 1e-14);
+      }
+    }
+  }
+
   TEST_CASE("vmap: a gradient for each example, with weights that all share") {
     for (const std::string& device : control_devices()) {
       CAPTURE(device);

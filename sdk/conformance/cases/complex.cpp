@@ -98,10 +98,23 @@ void unary_rows(Suite& s) {
   row("complex-pad", "complex numbers between zeros", [](CaseBuilder& b, Value x) -> Value {
     return b.add(op::pad{.before = {1, 0}, .after = {0, 2}, .x = x});
   });
+  row("complex-where", "complex numbers of two tensors", [](CaseBuilder& b, Value x) -> Value {
+    const Value other = b.add(op::conj{.x = x});
+    const Value cond = b.input("cond", TENON_DTYPE_BOOL, {1, 9}, Fill::list({1, 0, 0, 1}));
+    return b.add(op::where{.cond = cond, .a = x, .b = other});
+  });
   row("complex-narrow", "every second complex number, backwards",
       [](CaseBuilder& b, Value x) -> Value {
         return b.add(op::narrow{.start = {4, 8}, .len = {2, 4}, .step = {-2, -2}, .x = x});
       });
+  s.add({.id = "complex-pad-twos",
+         .sentence = "complex numbers between twos, which have no imaginary part",
+         .dtypes = kParts,
+         .build = [](CaseBuilder& b) {
+           const Value x = complex_input(b, "x", {2}, Fill::list({1, -1, 3, 4}));
+           complex_output(b, "y", b.add(op::pad{.before = {1}, .after = {1}, .value = 2, .x = x}));
+           b.expect("y", {2, 0, 1, -1, 3, 4, 2, 0});
+         }});
 }
 
 void length_rows(Suite& s) {

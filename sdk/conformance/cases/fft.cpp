@@ -73,6 +73,8 @@ void fft_rows(Suite& s) {
     fft_row(s, {.id = std::to_string(n) + "-many", .dims = {37, n}}, n == 1024);
   for (const int64_t n : {16384, 20000, 65536})
     fft_row(s, {.id = std::to_string(n), .dims = {1, n}}, n == 20000);
+  fft_row(s, {.id = "40000-rows", .dims = {3, 40000}, .norm = "ortho"}, false);
+  fft_row(s, {.id = "65536-rows", .dims = {2, 65536}, .norm = "forward"}, true);
   for (const bool inverse : {false, true}) {
     for (const char* norm : {"backward", "ortho", "forward"}) {
       fft_row(s, {.id = norm, .dims = {2, 12}, .norm = norm, .gradient = true}, inverse);
@@ -266,7 +268,11 @@ void frame_rows(Suite& s) {
                  if (f.window)
                    n.window = b.input("window", {f.window}, Fill::uniform(0.5, 1).fixed());
                  b.output("y", b.add(n));
-                 b.scale("y", [&] { return length_of(b, pairs(b, n.x), {}, 2); });
+                 b.scale("y", [&] {
+                   const char* norm = n.normalized ? "ortho" : "backward";
+                   const double factor = factor_of(norm, true, static_cast<double>(size));
+                   return length_of(b, pairs(b, n.x), {}, 2 * factor);
+                 });
                },
            .tolerance = transform_of(size),
            .decomposed = 4,
