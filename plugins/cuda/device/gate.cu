@@ -7,6 +7,7 @@
 //entry: gate_route = route(In, const f32*, i32*, f32*, Gate)
 #include "common.cuh"
 #include "gate.args.cuh"
+#include "rows.cuh"
 
 typedef TYPE T;
 constexpr int kWarps = 4;
@@ -26,22 +27,7 @@ __device__ inline f32 rank_of(u32 key) {
 __device__ inline u64 placed(u32 key, u32 place) { return (u64)key << 32 | (kAll - place); }
 __device__ inline u32 place_of(u64 best) { return kAll - (u32)best; }
 __device__ inline u64 best_of(u64 x) {
-#pragma unroll
-  for (int by = 16; by > 0; by /= 2) {
-    const u64 other = __shfl_xor_sync(kAll, x, by);
-    x = other > x ? other : x;
-  }
-  return x;
-}
-__device__ inline f32 sum_of(f32 x) {
-#pragma unroll
-  for (int by = 16; by > 0; by /= 2) x += __shfl_xor_sync(kAll, x, by);
-  return x;
-}
-__device__ inline f32 most_of(f32 x) {
-#pragma unroll
-  for (int by = 16; by > 0; by /= 2) x = fmaxf(x, __shfl_xor_sync(kAll, x, by));
-  return x;
+  return choose_warp<32>(x, [](u64 a, u64 b) { return a > b ? a : b; });
 }
 
 extern "C" __global__ void __launch_bounds__(128)
@@ -56,9 +42,9 @@ extern "C" __global__ void __launch_bounds__(128)
 #if SCORE == 1
   f32 most = -__int_as_float(0x7f800000), total = 0;
   for (int e = lane; e < g.experts; e += 32) most = fmaxf(most, (f32)widen(x[e]));
-  most = most_of(most);
+  most = choose_warp<32>(most, [](f32 a, f32 b) { return fmaxf(a, b); });
   for (int e = lane; e < g.experts; e += 32) total += scores[e] = expf((f32)widen(x[e]) - most);
-  total = sum_of(total);
+  total = sum_warp<32>(total);
 #endif
   for (int e = lane; e < g.experts; e += 32) {
 #if SCORE == 0
@@ -115,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(128)
   }
   const bool writes = lane < g.chosen;
   f32 w = writes ? scores[own] : 0.f;
-  if (g.normalize) w /= sum_of(w) + 1e-20f;
+  if (g.normalize) w /= sum_warp<32>(w) + 1e-20f;
   if (!writes) return;
   index[token * g.chosen + lane] = (i32)own;
   weight[token * g.chosen + lane] = w * g.scaling;

@@ -7,23 +7,17 @@
 //entry: linalg_warp = warp(In, In, Out, Out, i32*, Solve)
 #include "common.cuh"
 #include "linalg.args.cuh"
+#include "rows.cuh"
 
 typedef TYPE T;
 constexpr int kWarps = 4, kRow = ROWS + 1;
 constexpr u32 kAll = 0xffffffffu;
 
 __device__ inline T largest(T x) {
-#pragma unroll
-  for (int by = 16; by > 0; by /= 2) {
-    const T other = __shfl_xor_sync(kAll, x, by);
-    x = other > x ? other : x;
-  }
-  return x;
+  return choose_warp<32>(x, [](T a, T b) { return b > a ? b : a; });
 }
 __device__ inline int least(int x) {
-#pragma unroll
-  for (int by = 16; by > 0; by /= 2) x = min(x, __shfl_xor_sync(kAll, x, by));
-  return x;
+  return choose_warp<32>(x, [](int a, int b) { return min(a, b); });
 }
 
 extern "C" __global__ void __launch_bounds__(128)

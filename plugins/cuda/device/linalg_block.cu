@@ -10,10 +10,10 @@
 //entry: linalg_triangle = triangle(In, In, Out, TriangleSolve)
 #include "common.cuh"
 #include "linalg.args.cuh"
+#include "rows.cuh"
 
 typedef TYPE T;
 constexpr int kThreads = 256, kSide = 16, kWarps = 4;
-constexpr u32 kAll = 0xffffffffu;
 extern __shared__ __align__(16) unsigned char memory[];
 
 // Where the matrix of this block lies.
@@ -27,22 +27,23 @@ __device__ inline T* tile_of(unsigned char* area, const Solve& s) {
 
 __device__ inline T size_of(T x) { return x == x ? (x < T(0) ? -x : x) : T(-1); }
 
+struct Candidate {
+  T size;
+  int row;
+};
 // The row of the pivot of column k: the largest, the first one of equals.
 __device__ inline int pivot_row(const T* tile, int k, int n, int row) {
   __shared__ int found;
   if (threadIdx.x < 32) {
-    T most = T(-2);
-    int best = n;
+    Candidate best{T(-2), n};
     for (int i = k + threadIdx.x; i < n; i += 32) {
       const T size = size_of(tile[i * row + k]);
-      if (size > most) most = size, best = i;
+      if (size > best.size) best = {size, i};
     }
-    for (int by = 16; by > 0; by /= 2) {
-      const T other = __shfl_xor_sync(kAll, most, by);
-      const int at = __shfl_xor_sync(kAll, best, by);
-      if (other > most || (other == most && at < best)) most = other, best = at;
-    }
-    if (threadIdx.x == 0) found = best;
+    best = choose_warp<32>(best, [](const Candidate& a, const Candidate& b) {
+      return b.size > a.size || (b.size == a.size && b.row < a.row) ? b : a;
+    });
+    if (threadIdx.x == 0) found = best.row;
   }
   __syncthreads();
   return found;
@@ -179,9 +180,9 @@ extern "C" __global__ void __launch_bounds__(128)
     const int i = s.lower ? step : n - 1 - step;
     const int first = s.lower ? 0 : i + 1, end = s.lower ? i : n;
     T sum = T(0);
-    for (int j = first + lane; j < end; j += 32) sum += from[i * s.row + j * s.column] * known[j * known_step];
-#pragma unroll
-    for (int by = 16; by > 0; by /= 2) sum += __shfl_xor_sync(kAll, sum, by);
+    for (int j = first + lane; j < end; j += 32)
+      sum += from[i * s.row + j * s.column] * known[j * known_step];
+    sum = sum_warp<32>(sum);
     if (lane == 0) {
       T v = right[i * s.columns] - sum;
       if (!s.unit) v /= from[i * (s.row + s.column)];

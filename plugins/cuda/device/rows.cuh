@@ -26,11 +26,17 @@ __device__ inline P each_word(const P& v, F&& f) {
   for (int k = 0; k < (int)(sizeof(P) / 4); ++k) to.word[k] = f(from.word[k]);
   return to.whole;
 }
+// For a join that gives one of its two operands, whatever their order: all lanes find the same.
 template <int WIDTH, class P, class Join>
-__device__ inline P join_warp(P v, Join join) {
+__device__ inline P choose_warp(P v, Join join) {
 #pragma unroll
   for (int o = WIDTH / 2; o > 0; o /= 2)
     v = join(v, each_word(v, [=](u32 w) { return __shfl_xor_sync(~0u, w, o); }));
+  return v;
+}
+template <int WIDTH, class P, class Join>
+__device__ inline P join_warp(P v, Join join) {
+  v = choose_warp<WIDTH>(v, join);
   // Lanes may differ by a rounding: the first one's counts.
   return each_word(v, [](u32 w) { return __shfl_sync(~0u, w, 0, WIDTH); });
 }

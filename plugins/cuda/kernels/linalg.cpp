@@ -53,9 +53,14 @@ Tiles tiles_of(const CudaDevice& device, const char* entry, const args::Solve& s
     return {
         "AREA=0",
         {.blocks = launchable(s.matrices), .threads = 256, .shared = static_cast<uint32_t>(bytes)}};
-  const int64_t blocks = std::min<int64_t>(s.matrices, 4 * device.properties().multiprocessors);
+  // As many blocks as the device runs at once, if their areas are not too much.
+  constexpr int64_t kMostArea = int64_t{1} << 30;
+  const int64_t area = (bytes + 15) / 16 * 16;
+  const int64_t most = std::min<int64_t>(4 * device.properties().multiprocessors, kMostArea / area);
   return {
-      "AREA=1", {.blocks = blocks, .threads = 256}, (static_cast<uint64_t>(bytes) + 15) / 16 * 16};
+      "AREA=1",
+      {.blocks = std::clamp<int64_t>(s.matrices, 1, std::max<int64_t>(most, 1)), .threads = 256},
+      static_cast<uint64_t>(area)};
 }
 
 args::Solve in_area(args::Solve s, const Tiles& tiles) {

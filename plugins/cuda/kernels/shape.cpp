@@ -28,8 +28,9 @@ sdk::Type dense(sdk::Type t) {
   return t;
 }
 
+// Also of the pairs that view_as_complex makes complex numbers of: the output has another type then.
 Kernel make_copy(const sdk::op::copy& n, const Node& node) {
-  const sdk::Type &x = n.x.type(), y = dense(node.out(0).type());
+  const sdk::Type &x = n.x.type(), y = dense(x);
   if (x.dense()) {
     return {.run = [bytes = x.bytes()](const Call& c) {
       if (bytes == 0) return;
@@ -40,16 +41,6 @@ Kernel make_copy(const sdk::op::copy& n, const Node& node) {
   want_bytes("x", x.dtype);
   const StridedCopy copy(device_of(node), x.shape(), side(x, n.x.alignment()),
                          side(y, node.out(0).alignment()), element_bytes(x.dtype));
-  return kernel_of(copy.codes(),
-                   [copy](const Call& c) { copy.launch(c, c.inputs[0], c.outputs[0]); });
-}
-
-// The pairs of view_as_complex, where they are no complex numbers yet.
-Kernel copied_pairs(const sdk::op::copy& n, const Node& node) {
-  const sdk::Type& x = n.x.type();
-  want_bytes("x", x.dtype);
-  const StridedCopy copy(device_of(node), x.shape(), side(x, n.x.alignment()),
-                         side(dense(x), node.out(0).alignment()), element_bytes(x.dtype));
   return kernel_of(copy.codes(),
                    [copy](const Call& c) { copy.launch(c, c.inputs[0], c.outputs[0]); });
 }
@@ -116,7 +107,7 @@ constexpr sdk::Row kRows[] = {
     sdk::row<sdk::op::expand, sdk::view_expand>(sdk::kStrided),
     sdk::row<sdk::op::reshape, sdk::view_reshape>(sdk::kStrided),
     sdk::row<sdk::op::view_as_real, sdk::view_as_real>(sdk::kStrided),
-    sdk::row<sdk::op::view_as_complex, sdk::view_as_complex<copied_pairs>>(sdk::kStrided),
+    sdk::row<sdk::op::view_as_complex, sdk::view_as_complex<make_copy>>(sdk::kStrided),
     sdk::row<sdk::op::concat, make_concat>(sdk::kStrided),
     sdk::row<sdk::op::pad, make_pad>(),
     sdk::row<sdk::op::iota, make_iota>(),
