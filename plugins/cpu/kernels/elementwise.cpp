@@ -5,8 +5,6 @@
 #include "../kernels.hpp"
 
 namespace tenon::cpu {
-namespace {
-
 using sdk::Refusal;
 
 sdk::Kernel make_copy(const sdk::op::copy& n, const sdk::Node&) {
@@ -17,6 +15,8 @@ sdk::Kernel make_copy(const sdk::op::copy& n, const sdk::Node&) {
     copy.run(c.inputs[position], c.outputs[0]);
   }};
 }
+
+namespace {
 
 constexpr sdk::Row kRows[] = {
     sdk::row<sdk::op::binary, make_binary>(sdk::kStrided),

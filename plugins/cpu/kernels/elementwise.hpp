@@ -92,6 +92,7 @@ sdk::Kernel make_logical(const sdk::op::logical& n, const sdk::Node& node);
 sdk::Kernel make_unary(const sdk::op::unary& n, const sdk::Node& node);
 sdk::Kernel make_activation_backward(const sdk::op::activation_backward& n, const sdk::Node& node);
 sdk::Kernel make_cast(const sdk::op::cast& n, const sdk::Node& node);
+sdk::Kernel make_copy(const sdk::op::copy& n, const sdk::Node& node);
 sdk::Kernel make_where(const sdk::op::where& n, const sdk::Node& node);
 sdk::Kernel make_swiglu(const sdk::op::swiglu& n, const sdk::Node& node);
 sdk::Kernel make_swiglu_backward(const sdk::op::swiglu_backward& n, const sdk::Node& node);

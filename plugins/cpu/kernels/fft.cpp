@@ -84,7 +84,7 @@ Kernel make_fft(const sdk::op::fft& n, const Node&) {
   const int64_t points = last_length(n.axes.empty() ? -1 : n.axes[0], x);
   const int64_t rows = x.elements() / points;
   if (!n.n.empty()) want_length(n.n[0], points);
-  const auto plan = std::make_shared<const FftPlan>(
+  const auto plan = std::make_shared<FftPlan>(
       points, n.inverse, norm_factor(n.norm, n.inverse, points), fft_lanes(), rows);
   constexpr int64_t kLong = 1 << 15, kFew = 16;
   const bool shared = plan->kind == FftPlan::Kind::split && points >= kLong && rows < kFew;
@@ -95,19 +95,22 @@ Kernel make_fft(const sdk::op::fft& n, const Node&) {
                          [plan](const float* from, float* to, int64_t count, float* scratch) {
                            fft_group(*plan, from, to, count, scratch);
                          });
+  kernel.prepare = [plan] { plan->fill(); };
   kernel.in_place = {{0, 0}};
   return kernel;
 }
 
 Kernel real(int64_t points, int64_t rows, bool inverse, const std::string& norm) {
-  const auto t = std::make_shared<const RealTransform>(points, inverse,
-                                                       norm_factor(norm, inverse, points), rows);
+  const auto t =
+      std::make_shared<RealTransform>(points, inverse, norm_factor(norm, inverse, points), rows);
   const int64_t bins = 2 * t->bins();
-  return by_groups(rows, t->group(), t->scratch_floats(), transform_cost(points) / 2,
-                   inverse ? bins : points, inverse ? points : bins,
-                   [t](const float* from, float* to, int64_t count, float* scratch) {
-                     t->run(from, to, count, scratch);
-                   });
+  Kernel kernel = by_groups(rows, t->group(), t->scratch_floats(), transform_cost(points) / 2,
+                            inverse ? bins : points, inverse ? points : bins,
+                            [t](const float* from, float* to, int64_t count, float* scratch) {
+                              t->run(from, to, count, scratch);
+                            });
+  kernel.prepare = [t] { t->fill(); };
+  return kernel;
 }
 
 Kernel make_rfft(const sdk::op::rfft& n, const Node&) {

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kTogether = 16;  // frames whose bins are written side by side
 
 struct Stft {
-  std::unique_ptr<const RealTransform> transform{};
+  std::unique_ptr<RealTransform> transform{};
   int64_t batch = 0, samples = 0, frames = 0;
   int64_t hop = 1, border = 0;
   int64_t first = 0, window = 0;  // of the window in a frame
@@ -85,7 +85,7 @@ sdk::Kernel make_stft(const sdk::op::stft& n, const sdk::Node& node) {
   if (n.pad_mode != "reflect" && n.pad_mode != "constant")
     throw sdk::Refusal::attribute("pad_mode", n.pad_mode);
   const auto s = std::make_shared<Stft>();
-  s->transform = std::make_unique<const RealTransform>(
+  s->transform = std::make_unique<RealTransform>(
       n.n_fft, false, norm_factor(n.normalized ? "ortho" : "backward", false, n.n_fft), kTogether);
   s->batch = x.dims[0];
   s->samples = x.dims[1];
@@ -109,6 +109,7 @@ sdk::Kernel make_stft(const sdk::op::stft& n, const sdk::Node& node) {
                   }
                 });
               },
+          .prepare = [s] { s->transform->fill(); },
           .scratch = slots.scratch()};
 }
 

@@ -40,16 +40,15 @@ std::vector<int> radices(int64_t n) {
 }
 bool is_smooth(int64_t n) { return n == 1 || !radices(n).empty(); }
 
-FftPasses passes_of(int64_t n) {
-  FftPasses out{.points = n, .radix = radices(n), .twiddles = {}};
-  int64_t left = n;
-  for (const int r : out.radix) {
+FftPasses passes_of(int64_t n) { return {.points = n, .radix = radices(n), .twiddles = {}}; }
+void fill_twiddles(FftPasses& passes) {
+  int64_t left = passes.points;
+  for (const int r : passes.radix) {
     const int64_t groups = left / r;
     for (int64_t p = 0; p < groups; ++p)
-      for (int64_t k = 1; k < r; ++k) put(out.twiddles, root(p * k, left));
+      for (int64_t k = 1; k < r; ++k) put(passes.twiddles, root(p * k, left));
     left = groups;
   }
-  return out;
 }
 
 // The divisor next to the square root; lengths in whole vectors are better.
@@ -93,24 +92,24 @@ int64_t padded_length(int64_t least) {
   return best;
 }
 
-// Of a smooth length, in double, recursively.
-std::vector<Number> transformed(const std::vector<Number>& x) {
+// Of a smooth length, in double, recursively. roots: of a multiple of the length.
+std::vector<Number> transformed(const std::vector<Number>& x, const std::vector<Number>& roots) {
   const auto n = static_cast<int64_t>(x.size());
   if (n == 1) return x;
   int64_t p = 2;
   while (n % p != 0) ++p;
-  const int64_t m = n / p;
+  const int64_t m = n / p, step = static_cast<int64_t>(roots.size()) / n;
   std::vector<std::vector<Number>> parts;
   for (int64_t r = 0; r < p; ++r) {
     std::vector<Number> part;
     for (int64_t j = r; j < n; j += p) part.push_back(x[static_cast<size_t>(j)]);
-    parts.push_back(transformed(part));
+    parts.push_back(transformed(part, roots));
   }
   std::vector<Number> y(x.size());
   for (int64_t k = 0; k < n; ++k)
     for (int64_t r = 0; r < p; ++r)
-      y[static_cast<size_t>(k)] +=
-          parts[static_cast<size_t>(r)][static_cast<size_t>(k % m)] * root(r * k % n, n);
+      y[static_cast<size_t>(k)] += parts[static_cast<size_t>(r)][static_cast<size_t>(k % m)] *
+                                   roots[static_cast<size_t>(r * k % n * step)];
   return y;
 }
 
@@ -123,20 +122,10 @@ std::vector<float> fft_roots(int64_t n) {
 }
 
 FftPlan::FftPlan(int64_t points, bool is_inverse, double scale, int64_t width, int64_t count)
-    : n(points), lanes(width), inverse(is_inverse), factor(static_cast<float>(scale)) {
+    : n(points), lanes(width), inverse(is_inverse), factor(scale) {
   if (!is_smooth(n)) {
     kind = Kind::chirp;
     const int64_t m = padded_length(2 * n - 1);
-    std::vector<Number> turned(static_cast<size_t>(m));
-    for (int64_t j = 0; j < n; ++j) {
-      const auto square = static_cast<int64_t>(static_cast<unsigned __int128>(j) * j % (2 * n));
-      const Number c = inverse ? std::conj(root(square, 2 * n)) : root(square, 2 * n);
-      put(chirp_in, c);
-      put(chirp_out, c * scale);
-      turned[static_cast<size_t>(j)] = std::conj(c);
-      if (j > 0) turned[static_cast<size_t>(m - j)] = std::conj(c);
-    }
-    for (const Number v : transformed(turned)) put(filter, v / static_cast<double>(m));
     forward = std::make_unique<FftPlan>(m, false, 1, lanes, count);
     back = std::make_unique<FftPlan>(m, true, 1, lanes, count);
     return;
@@ -151,6 +140,18 @@ FftPlan::FftPlan(int64_t points, bool is_inverse, double scale, int64_t width, i
   rows = passes_of(n / first);
   column_blocks = (rows.points + lanes - 1) / lanes;
   row_groups = (columns.points + lanes - 1) / lanes;
+}
+
+void FftPlan::fill() {
+  std::call_once(filled_, [this] {
+    fill_twiddles(columns);
+    fill_twiddles(rows);
+    if (kind == Kind::split) fill_split();
+    if (kind == Kind::chirp) fill_chirp();
+  });
+}
+
+void FftPlan::fill_split() {
   for (int64_t k = 0; k < columns.points; ++k) {
     std::vector<float> real, imaginary;
     for (int64_t l = 0; l < lanes; ++l) {
@@ -162,6 +163,23 @@ FftPlan::FftPlan(int64_t points, bool is_inverse, double scale, int64_t width, i
     lane.insert(lane.end(), imaginary.begin(), imaginary.end());
     for (int64_t c = 0; c < column_blocks; ++c) put(block, root(k * c * lanes % n, n));
   }
+}
+
+void FftPlan::fill_chirp() {
+  forward->fill();
+  back->fill();
+  const int64_t m = forward->n;
+  std::vector<Number> turned(static_cast<size_t>(m)), roots;
+  for (int64_t j = 0; j < n; ++j) {
+    const int64_t square = j * j % (2 * n);
+    const Number c = inverse ? std::conj(root(square, 2 * n)) : root(square, 2 * n);
+    put(chirp_in, c);
+    put(chirp_out, c * factor);
+    turned[static_cast<size_t>(j)] = std::conj(c);
+    if (j > 0) turned[static_cast<size_t>(m - j)] = std::conj(c);
+  }
+  for (int64_t k = 0; k < m; ++k) roots.push_back(root(k, m));
+  for (const Number v : transformed(turned, roots)) put(filter, v / static_cast<double>(m));
 }
 
 int64_t FftPlan::group() const {

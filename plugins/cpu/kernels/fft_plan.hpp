@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 namespace tenon::cpu {
@@ -26,13 +27,15 @@ struct FftPasses {
 
 struct FftPlan {
   enum class Kind { direct, split, chirp };
-  // count: how many rows there are to transform. Where there are few, they are split sooner.
+  // Says how to split, without tables. count: how many rows there are to transform. Where there are
+  // few, they are split sooner.
   FftPlan(int64_t n, bool inverse, double factor, int64_t lanes, int64_t count);
+  void fill();  // the tables, once, before the first run; any thread
 
   Kind kind = Kind::direct;
   int64_t n = 1, lanes = 1;
   bool inverse = false;
-  float factor = 1;
+  double factor = 1;
 
   FftPasses columns, rows;  // direct: rows alone
   // Split: the twiddle of row k and column c * lanes + l is lane[k][l] * block[k][c].
@@ -50,6 +53,11 @@ struct FftPlan {
   int64_t work_floats() const;
   int64_t middle_floats() const;
   int64_t scratch_floats() const;
+
+ private:
+  void fill_split();
+  void fill_chirp();
+  std::once_flag filled_;
 };
 
 // Lanes of a vector of floats.

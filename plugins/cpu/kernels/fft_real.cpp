@@ -9,8 +9,14 @@ namespace tenon::cpu {
 RealTransform::RealTransform(int64_t n, bool inverse, double factor, int64_t count)
     : n_(n),
       inverse_(inverse),
-      plan_(n % 2 == 0 ? n / 2 : n, inverse, factor, fft_lanes(), count),
-      roots_(n % 2 == 0 ? fft_roots(n) : std::vector<float>()) {}
+      plan_(n % 2 == 0 ? n / 2 : n, inverse, factor, fft_lanes(), count) {}
+
+void RealTransform::fill() {
+  std::call_once(filled_, [this] {
+    plan_.fill();
+    if (even()) roots_ = fft_roots(n_);
+  });
+}
 
 void RealTransform::run(const float* x, float* y, int64_t count, float* scratch) const {
   float* rest = scratch + rows_floats();

@@ -11,6 +11,7 @@ class RealTransform {
  public:
   // inverse: from bins to real numbers. count: how many rows there are.
   RealTransform(int64_t n, bool inverse, double factor, int64_t count);
+  void fill();  // the tables, once, before the first run; any thread
   int64_t points() const { return n_; }
   int64_t bins() const { return n_ / 2 + 1; }
   int64_t group() const { return plan_.group(); }  // rows that are computed together
@@ -28,6 +29,7 @@ class RealTransform {
   bool inverse_;
   FftPlan plan_;
   std::vector<float> roots_;  // even lengths
+  std::once_flag filled_;
 };
 
 }  // namespace tenon::cpu

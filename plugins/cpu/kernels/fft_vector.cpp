@@ -247,7 +247,8 @@ HWY_INLINE void store_rows(const float* from, int64_t n, int64_t count, float fa
 void fft_direct_target(const FftPlan& p, const float* x, float* y, int64_t count, float* work) {
   float* other = work + (p.n + kLanes) * kPoint;
   load_rows(x, p.n, count, work);
-  store_rows(run_passes(p.rows, work, other, p.inverse), p.n, count, p.factor, y);
+  store_rows(run_passes(p.rows, work, other, p.inverse), p.n, count, static_cast<float>(p.factor),
+             y);
 }
 
 void fft_columns_target(const FftPlan& p, const float* x, float* middle, int64_t block,
@@ -297,7 +298,7 @@ void fft_rows_target(const FftPlan& p, const float* middle, float* y, int64_t gr
     }
   const float* done =
       run_passes(p.rows, work, work + (std::max(n1, n2) + kLanes) * kPoint, p.inverse);
-  const V f = hn::Set(d, p.factor);
+  const V f = hn::Set(d, static_cast<float>(p.factor));
   for (int64_t k = 0; k < n2; ++k, done += kPoint) {
     float* to = y + 2 * (k * n1 + first);
     const V re = hn::Mul(f, hn::Load(d, done)), im = hn::Mul(f, hn::Load(d, done + kLanes));

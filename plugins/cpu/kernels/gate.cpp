@@ -62,6 +62,7 @@ void with_storage_of(tenon_dtype t, const F& f) {
 
 struct Backward {
   int64_t tokens, experts, chosen;
+  IndexAxis axis;  // of the experts
   float scaling;
   bool sigmoid, normalize;
 
@@ -71,7 +72,7 @@ struct Backward {
     std::fill_n(dx, experts, T{});
     float total = 1e-20f, mean = 0;
     for (int64_t j = 0; j < chosen; ++j) {
-      const float x = to_float(logits[place(index[j])]);
+      const float x = to_float(logits[axis.resolve(index[j])]);
       scores[j] = sigmoid ? 1 / (1 + std::exp(-x)) : x;
       total += scores[j];
       mean += dy[j] * scores[j];
@@ -80,13 +81,9 @@ struct Backward {
       const float s = scores[j];
       float ds = normalize ? (dy[j] - mean / total) / total : dy[j];
       ds *= scaling;
-      T& to = dx[place(index[j])];
+      T& to = dx[axis.resolve(index[j])];
       from_float(to_float(to) + (sigmoid ? ds * s * (1 - s) : ds), &to);
     }
-  }
-  template <class Index>
-  int64_t place(Index at) const {
-    return at < 0 ? at + experts : at;
   }
 };
 
@@ -98,6 +95,7 @@ sdk::Kernel make_gate_backward(const sdk::op::group_limited_gate_backward& n, co
   const Backward work{.tokens = x.dims[0],
                       .experts = x.dims[1],
                       .chosen = n.index.type().dims[1],
+                      .axis = {.axis = 1, .length = x.dims[1]},
                       .scaling = static_cast<float>(n.routed_scaling),
                       .sigmoid = score == GateScore::sigmoid,
                       .normalize = n.normalize};
@@ -107,14 +105,7 @@ sdk::Kernel make_gate_backward(const sdk::op::group_limited_gate_backward& n, co
   kernel.run = [=, dtype = x.dtype, type = n.index.type().dtype, dy = n.dy.position(),
                 logits = n.logits.position(), index = n.index.position()](const sdk::Call& c) {
     with_indices(type, c.inputs[index], [&](const auto* at) {
-      for (int64_t i = 0; i < work.tokens * work.chosen; ++i)
-        if (at[i] < -work.experts || at[i] >= work.experts)
-          throw sdk::Failure(TENON_INDEX_OUT_OF_RANGE,
-                             "operand index: expert " + std::to_string(at[i]) + " at position " +
-                                 std::to_string(i) + " is outside [" +
-                                 std::to_string(-work.experts) + ", " +
-                                 std::to_string(work.experts) + ")",
-                             i);
+      work.axis.check(at, work.tokens * work.chosen);
       with_storage_of(dtype, [&]<class T>(T) {
         slots.run(c.scratch, [&](int64_t begin, int64_t end, char* area) {
           for (int64_t t = begin; t < end; ++t)

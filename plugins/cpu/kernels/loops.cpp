@@ -141,12 +141,11 @@ sdk::Type halved(const sdk::Type& type) {
 
 }  // namespace
 
-StridedCopy::StridedCopy(const sdk::Type& type) : StridedCopy(halved(type), 0) {}
-
-StridedCopy::StridedCopy(const sdk::Type& type, int)
-    : loop_(make_loop(type.shape(), {&type})),
-      size_(element_bytes(type.dtype)),
-      bytes_(static_cast<int64_t>(type.bytes())) {
+StridedCopy::StridedCopy(const sdk::Type& given) {
+  const sdk::Type type = halved(given);
+  loop_ = make_loop(type.shape(), {&type});
+  size_ = element_bytes(type.dtype);
+  bytes_ = static_cast<int64_t>(type.bytes());
   const Dims& strides = loop_.strides[0];
   const int last = loop_.rank - 1;
   if (strides[last] == 0 || strides[last] == 1) return;

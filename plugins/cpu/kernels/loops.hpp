@@ -181,12 +181,11 @@ class TileWriter {
 // 4-bit elements must be dense.
 class StridedCopy {
  public:
-  explicit StridedCopy(const sdk::Type& type);
+  explicit StridedCopy(const sdk::Type& given);
   // `in` is the address of the view's first element.
   void run(const void* in, void* out) const;
 
  private:
-  StridedCopy(const sdk::Type& type, int);  // of elements of 8 bytes at most
   void run_transposed(const void* in, void* out) const;
 
   Loop loop_;

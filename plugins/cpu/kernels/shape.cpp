@@ -12,6 +12,7 @@
 #include "axis.hpp"
 #include "block_copy.hpp"
 #include "convert.hpp"
+#include "elementwise.hpp"
 #include "loops.hpp"
 #include "tenon/layer/views.hpp"
 
@@ -45,13 +46,6 @@ Kernel make_concat(const sdk::op::concat& n, const Node& node) {
   }
   return {.run = [parts](const Call& c) {
     for (const Part& p : parts) p.copy(c.inputs[p.input], c.out<char>(0) + p.offset);
-  }};
-}
-
-// The pairs of view_as_complex, where they are no complex numbers yet.
-Kernel copied_pairs(const sdk::op::copy& n, const Node&) {
-  return {.run = [copy = StridedCopy(n.x.type())](const Call& c) {
-    copy.run(c.inputs[0], c.outputs[0]);
   }};
 }
 
@@ -115,7 +109,7 @@ constexpr sdk::Row kRows[] = {
     sdk::row<sdk::op::expand, sdk::view_expand>(sdk::kStrided),
     sdk::row<sdk::op::reshape, sdk::view_reshape>(sdk::kStrided),
     sdk::row<sdk::op::view_as_real, sdk::view_as_real>(sdk::kStrided),
-    sdk::row<sdk::op::view_as_complex, sdk::view_as_complex<copied_pairs>>(sdk::kStrided),
+    sdk::row<sdk::op::view_as_complex, sdk::view_as_complex<make_copy>>(sdk::kStrided),
     sdk::row<sdk::op::pad, make_pad>(),
     sdk::row<sdk::op::iota, make_iota>(),
 };
