@@ -4,7 +4,7 @@
 python finetune.py my.txt --plot loss.png     # about two minutes on two cores, half a minute from the second time on
 
 The model reads bytes. It first learns English from the docstrings of Python's standard library, and is kept in base.npz.
-Then it learns the text. A tenth of the text is held back: its loss tells what was learned, and not by heart.
+Then it learns the text. A tenth of the text is held back. Its loss shows what the model learned beyond memorizing.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def new_params(rng: np.random.Generator) -> Params:
 
 
 def loss_of(params: Params, text: Any) -> Any:
-    """The mean loss of each byte, told those before it. text: [batch, LENGTH + 1]."""
+    """The mean loss of a byte, given the bytes before it. text: [batch, LENGTH + 1]."""
     x = ops.gather(params["bytes"], text[:, :-1]) + params["places"]
     for layer in params["layers"]:
         qkv = (ops.rms_norm(x, layer["norm1"]) @ layer["qkv"]).reshape(-1, LENGTH, 3, HEADS, WIDTH // HEADS)

@@ -22,7 +22,7 @@ _CODE = re.compile(r"^(\s*)\S")
 
 
 def write_rst(app, what, name, obj, options, lines):
-    """Docstrings are plain text: blocks that are indented, and tables, are literal; marks of reStructuredText are none."""
+    """Docstrings are plain text. Indented blocks and tables become literal; marks of reStructuredText are escaped."""
     out = []
     begins, inside = True, False
     for line in lines:

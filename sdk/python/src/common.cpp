@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 #include <mutex>
 #include <thread>
 
@@ -76,8 +77,13 @@ void fail_rule(const tenon_op_call* call, nb::python_error& error) {
   } catch (const std::exception&) {
     // the name alone
   }
+  text.resize(std::strlen(text.c_str()));  // the host ends a text at its first zero byte
   auto& list = passing();
-  if (list.size() == kMostPassing) list.erase(list.begin());
+  nb::object dropped;  // dies last: what it runs then may come here again
+  if (list.size() == kMostPassing) {
+    dropped = std::move(list.front().error);
+    list.erase(list.begin());
+  }
   list.push_back({text, nb::borrow(error.value())});
   call->fail(call, TENON_INVALID_ARGUMENT, detail::str(text));
 }

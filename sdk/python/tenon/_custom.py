@@ -195,7 +195,7 @@ class CustomOp:
             dys = _values(trace, [node.upstream(k) for k in outputs])
             for k, (dtype, dims) in enumerate(node.output_types):
                 if dys[k] is None:
-                    zero = trace.constant(0.0, dtype)
+                    zero = trace.constant(False, dtype)  # the 0 of every dtype
                     dys[k] = trace.add("expand", [zero], {"shape": list(dims)}, [True])[0]
             y, dy = (ys[0], dys[0]) if len(outputs) == 1 else (tuple(ys), tuple(dys))
             result = self._gradient(dy, y, *operands, **node.attributes)
@@ -240,8 +240,8 @@ def custom_op(
     outputs: their names. version: a new one means all that older ones mean, and more.
 
     Rules are pure: equal nodes get equal answers. They may be called in any thread. What they raise reaches the caller. A
-    second op of the same name replaces the rules of the first, in graphs that are compiled from then on; operands, attributes
-    and outputs must be the same. Rules stay until the process ends.
+    second op of the same name replaces the rules of the first in graphs that are compiled later. Its operands, attributes
+    and outputs must be the same, and it must have a gradient rule if the first one has. Rules stay until the process ends.
     """
 
     def wrap(function: Callable[..., Any]) -> CustomOp:

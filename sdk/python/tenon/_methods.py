@@ -19,6 +19,7 @@ def add_methods(cls: type, methods: Mapping[str, Any]) -> None:
             method.__qualname__ = name
         setattr(cls, name, method)
 
+
 _GENERATED = os.path.join(os.path.dirname(__file__), "<signature>")  # in the package, see here()
 
 

@@ -142,6 +142,18 @@ class Derivatives(unittest.TestCase):
         gradients = tenon.grad(lambda a, b: ruled(a, b)[0].sum(), argnums=(0, 1))(X, X)
         self.assertEqual([g.tolist() for g in gradients], [[10.0] * 7, [0.0] * 7])
 
+    def test_the_gradient_of_an_integer_output_is_zeros(self):
+        def gradient(dy, y, a):
+            self.assertEqual((dy[1].dtype, dy[1].shape), (tenon.i32, y[1].shape))
+            return (dy[0] * 3.0,)
+
+        @tenon.custom_op("tests:counted", gradient=gradient, outputs=("y", "positive"))
+        def counted(a):
+            return a + a, tenon.ops.cast(a > 0, "i32")
+
+        self.assertEqual(tenon.grad(lambda a: counted(a)[0].sum())(X).tolist(), [3.0] * 7)
+        self.assertEqual(counted(X)[1].tolist(), (X > 0).astype(np.int32).tolist())
+
     def test_stop_gradient(self):
         f = lambda x: (x * tenon.stop_gradient(x * x)).sum()
         self.assertEqual(tenon.grad(f)(F([2, 3])).tolist(), [4, 9])

@@ -11,13 +11,13 @@ import runpy
 import sys
 import tempfile
 import unittest
+import unittest.mock
 from pathlib import Path
 
 import tenon
 from programs import EXAMPLES
 
 FOLDER = EXAMPLES / "python"
-
 
 
 def run(name, *args):
@@ -114,9 +114,9 @@ class Notebook(unittest.TestCase):
         import nbformat
 
         paths = [str(Path(tenon.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         notebook = nbformat.reads(json.dumps(self.content), as_version=4)
-        nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+        with unittest.mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, paths))):
+            nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
         outputs = [o for c in notebook.cells if c.cell_type == "code" for o in c.outputs]
         self.assertTrue(any("text/html" in o.get("data", {}) for o in outputs))
 

@@ -191,8 +191,11 @@ class Ops(unittest.TestCase):
             "hypot": lambda x, y, s: torch.hypot(x, x.exp()),
         }  # fmt: skip
         self.check(functions, x, y, s)
-        far = torch.tensor([0.0, 3e30, math.inf])
-        self.check({"hypot": lambda a, b: torch.hypot(a, b)}, far, torch.tensor([0.0, 4e30, 1.0]), wrt=False)
+        self.check({"at 0": lambda x: [torch.cdist(x, x, 3.0), torch.linalg.vector_norm(x * 0, 3.0)]}, x)
+        far = torch.tensor([0.0, 3e30, math.inf, math.inf])
+        self.check({"hypot": lambda a, b: torch.hypot(a, b)}, far, torch.tensor([0.0, 4e30, 1.0, NAN]), wrt=False)
+        wide = {"wide rows": lambda i, r: [torch.bucketize(i, r), torch.searchsorted(r, i.float())]}
+        self.check(wide, torch.tensor([5], dtype=torch.int32), torch.tensor([2**33, 2**34]), wrt=False)
 
     def test_reductions_by_indices(self):
         torch.manual_seed(0)
@@ -228,6 +231,10 @@ class Ops(unittest.TestCase):
         }
         for name, function in functions.items():
             self.check({name: function}, weight, ids)
+        weight.data[5, 1] = math.inf
+        module = Many({"infinite": functions["frequency"]})
+        got = tenon.from_torch(module, (weight, ids), device="cpu")(weight.requires_grad_(), ids)["infinite"]
+        torch.testing.assert_close(got, module(weight, ids)["infinite"])
 
     def test_experts(self):
         torch.manual_seed(0)

@@ -83,7 +83,7 @@ def _embedding(
     sparse: bool = False,
 ) -> Value:
     y = b.add("gather", [weight, indices], axis=0)
-    if padding_idx < 0 and not scale_grad_by_freq:
+    if not b.differentiates or (padding_idx < 0 and not scale_grad_by_freq):
         return y
     constant = b.stop_gradient(y)
     column = [*b.shape(indices), 1]
@@ -92,7 +92,9 @@ def _embedding(
         ones = b.full(b.shape(flat), 1.0, y.dtype)
         uses = b.add("scatter_add", [ones, flat, None], axis=0, dim=b.shape(weight)[0])
         part = b.binary("div", 1.0, b.add("gather", [uses, indices], axis=0))
-        y = b.binary("add", constant, b.binary("mul", b.binary("sub", y, constant), b.reshape(part, column)))
+        slope = b.binary("sub", y, constant)  # 0, but with a gradient; NaN of infinities
+        slope = b.where(b.compare("eq", slope, 0.0), slope, 0.0)
+        y = b.binary("add", constant, b.binary("mul", slope, b.reshape(part, column)))
     if padding_idx >= 0:  # this row gets no gradient
         y = b.where(b.reshape(b.compare("eq", indices, padding_idx), column), constant, y)
     return y

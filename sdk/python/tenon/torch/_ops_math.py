@@ -251,7 +251,7 @@ for _kind in ("and", "or", "xor"):
     rule(f"logical_{_kind}")(_logical(_kind))
 
 
-def _common(x: Any, y: Any) -> DType:
+def common(x: Any, y: Any) -> DType:
     """The dtype in which PyTorch compares."""
 
     def example(v: Any) -> Any:
@@ -272,7 +272,7 @@ def _torch_dtype(dtype: DType) -> torch.dtype:
 
 
 def _comparison(kind: str) -> Any:
-    return lambda b, x, y: b.compare(kind, x, y, _common(x, y))
+    return lambda b, x, y: b.compare(kind, x, y, common(x, y))
 
 
 for _kind in ("eq", "ne", "lt", "le", "gt", "ge"):

@@ -8,10 +8,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from .._dtypes import DType
 from .._tenon import Value
 from ._build import FLOATS, Translator, rule
 from ._ops_index import first_of, index_value
+from ._ops_math import common
 from ._ops_reduce import norm
 from ._ops_shape import unsqueeze
 
@@ -51,7 +54,7 @@ def _median_of_all(b: Translator, x: Value) -> Value:
     return _ranked(b, flat, (b.shape(flat)[0] - 1) // 2, 0, False, True)[0]
 
 
-# ---- Running extrema and sums of exponentials: in each turn a place takes in what lies a power of two before it
+# ---- Running extrema and sums of exponentials: in step k each place combines with the place 2^k before it
 
 
 def _earlier(b: Translator, x: Value, axis: int, step: int, first: Any) -> Value:
@@ -76,13 +79,14 @@ def _running(kind: str) -> Any:
         at = b.expand(b.reshape(b.iota(size), column), b.shape(x))
         value = x
         for step in _steps(size):  # of equal elements the last one counts, and NaN is the most of all
-            before = b.add("gather_elements", [x, _earlier(b, at, axis, step, 0)], axis=axis)
+            earlier = _earlier(b, at, axis, step, 0)
+            before = b.add("gather_elements", [x, earlier], axis=axis)
             more = b.compare(kind, before, value)
             if x.dtype in FLOATS:
                 nan = b.add("logical", [b.compare("ne", before, before), b.compare("eq", value, value)], kind="and")
                 stays = b.add("logical", [more, b.compare("eq", value, value)], kind="and")
                 more = b.add("logical", [nan, stays], kind="or")
-            at = b.where(more, _earlier(b, at, axis, step, 0), at)
+            at = b.where(more, earlier, at)
             value = b.add("gather_elements", [x, at], axis=axis)
         return value, at
 
@@ -116,9 +120,8 @@ def _log_of_sum(b: Translator, x: Value, y: Value) -> Value:
 def _search(b: Translator, rows: Value, x: Value, right: bool) -> Value:
     """How many elements of a sorted row, the last axis of `rows`, stand before each of `x`."""
     table = unsqueeze(b, rows, -2) if len(b.shape(rows)) > 1 else rows
-    dtype = x.dtype if x.dtype in FLOATS or rows.dtype not in FLOATS else rows.dtype
-    before = b.compare("le" if right else "lt", table, unsqueeze(b, x, -1), dtype)
-    return b.cast(b.reduce("sum", b.cast(before, DType.i64), [-1]), b.dtype)
+    before = b.compare("le" if right else "lt", table, unsqueeze(b, x, -1), common(x, rows))
+    return b.cast(b.reduce("sum", before, [-1]), b.dtype)
 
 
 @rule("searchsorted.Tensor")
@@ -152,21 +155,14 @@ def _dist(b: Translator, x: Value, y: Value, p: float = 2) -> Value:
 
 @rule("hypot")
 def _hypot(b: Translator, x: Value, y: Value) -> Value:
-    x, y = b.unary("abs", x), b.unary("abs", y)
-    most, least = b.binary("max", x, y), b.binary("min", x, y)
-    part = b.binary("div", least, b.where(b.compare("eq", most, 0.0), 1.0, most, x.dtype))
-    scaled = b.binary("mul", most, b.unary("sqrt", b.binary("add", b.binary("mul", part, part), 1.0)))
-    return b.where(b.compare("eq", most, math.inf), math.inf, scaled, x.dtype)
+    dtype = DType.f64 if b.dtype == DType.f64 else DType.f32
+    pairs = b.add("concat", [[unsqueeze(b, b.cast(v, dtype), -1) for v in (x, y)]], axis=-1)
+    return b.cast(b.add("complex_abs", [b.add("view_as_complex", [pairs])]), b.dtype)
 
 
 @rule("_cdist_forward")
 def _cdist(b: Translator, x: Value, y: Value, p: float, mode: int | None) -> Value:
-    apart = b.binary("sub", unsqueeze(b, x, -2), unsqueeze(b, y, -3))
-    if p != 2:
-        return norm(b, apart, p, [-1])
-    square = b.reduce("sum_square", apart, [-1])
-    zero = b.compare("eq", square, 0.0)  # where the slope is taken to be 0
-    return b.where(zero, 0.0, b.unary("sqrt", b.where(zero, 1.0, square, x.dtype)), x.dtype)
+    return norm(b, b.binary("sub", unsqueeze(b, x, -2), unsqueeze(b, y, -3)), p, [-1])
 
 
 # ---- Reductions by indices
@@ -177,27 +173,26 @@ def _identity(dtype: DType, kind: str) -> Any:
         return 1 if kind == "prod" else 0
     if dtype in FLOATS:
         return -math.inf if kind == "amax" else math.inf
-    bits = 8 * dtype.numpy.itemsize
-    if dtype.name.startswith("u"):
-        return 0 if kind == "amax" else 2**bits - 1
-    return -(2 ** (bits - 1)) if kind == "amax" else 2 ** (bits - 1) - 1
+    limits = np.iinfo(dtype.numpy)
+    return int(limits.min if kind == "amax" else limits.max)
 
 
 def _scatter_reduce(b: Translator, x: Value, axis: int, at: Value, source: Value, kind: str, include_self: bool) -> Value:
     if kind == "mean" and x.dtype not in FLOATS:
         b.refuse("means of integers; expected floats")
-    ones = b.full(b.shape(at), 1, DType.f32)
-    count = b.add("scatter_elements_add", [ones, at, b.full(b.shape(x), 0, DType.f32)], axis=axis)
-    touched = b.compare("gt", count, 0.0)
-    base = x if include_self else b.where(touched, _identity(x.dtype, kind), x, x.dtype)
-    if kind in ("sum", "mean"):
-        y = b.add("scatter_elements_add", [source, at, base], axis=axis)
-        if kind == "sum":
-            return y
-        parts = b.binary("add", count, 1.0) if include_self else b.binary("max", count, 1.0)
-        return b.binary("div", y, b.cast(parts, x.dtype))
-    op = {"prod": "mul", "amax": "max", "amin": "min"}[kind]
-    return b.add("scatter_elements_reduce", [base, at, source], kind=op, axis=axis)
+    count: Any = None  # how many sources each place has
+    if kind == "mean" or not include_self:
+        ones = b.full(b.shape(at), 1, DType.f32)
+        count = b.add("scatter_elements_add", [ones, at, b.full(b.shape(x), 0, DType.f32)], axis=axis)
+    base = x if include_self else b.where(b.compare("gt", count, 0.0), _identity(x.dtype, kind), x, x.dtype)
+    if kind not in ("sum", "mean"):
+        op = {"prod": "mul", "amax": "max", "amin": "min"}[kind]
+        return b.add("scatter_elements_reduce", [base, at, source], kind=op, axis=axis)
+    y = b.add("scatter_elements_add", [source, at, base], axis=axis)
+    if kind == "sum":
+        return y
+    parts = b.binary("add", count, 1.0) if include_self else b.binary("max", count, 1.0)
+    return b.binary("div", y, b.cast(parts, x.dtype))
 
 
 @rule("scatter_reduce.two")

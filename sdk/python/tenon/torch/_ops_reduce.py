@@ -104,7 +104,11 @@ def norm(b: Translator, x: Value, p: Any = 2, dims: Any = None, keepdim: bool = 
         return b.reduce("max" if p > 0 else "min", size, axes, keepdim)
     if p == 0:
         return b.reduce("sum", b.cast(b.compare("ne", x, 0.0), x.dtype), axes, keepdim)
-    return b.binary("pow", b.reduce("sum", b.binary("pow", size, float(p)), axes, keepdim), 1 / p)
+    total = b.reduce("sum", b.binary("pow", size, float(p)), axes, keepdim)
+    if p < 0:
+        return b.binary("pow", total, 1 / p)
+    zero = b.compare("eq", total, 0.0)  # where the slope is taken to be 0
+    return b.where(zero, 0.0, b.binary("pow", b.where(zero, 1.0, total, x.dtype), 1 / p), x.dtype)
 
 
 # ---- Order, running sums
