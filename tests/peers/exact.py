@@ -141,9 +141,8 @@ def difference(got, want):
     return ""
 
 
-def main(doc=__doc__, kinds=None, judge=difference):
+def main(doc=__doc__, kinds=KINDS, judge=difference):
     """doc: of the program. kinds: {name: what makes a case of it}."""
-    kinds = kinds or KINDS
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library", type=pathlib.Path)
     parser.add_argument("--device", default="cpu:0")

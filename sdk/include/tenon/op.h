@@ -183,8 +183,8 @@ struct tenon_op_call {
 // An op. The host copies it; its rules and `user` must stay valid until the process ends.
 //
 // Rules are pure: equal nodes get equal answers. They may be called by many threads at the same
-// time. Of tenon.h they may call functions of graphs of their own alone, and no exception may leave
-// them.
+// time. They may call functions of tenon.h only on graphs that they create themselves. No exception
+// may leave them.
 //
 // Ops are known by domain, name and version. A new version means all that older versions mean, and
 // more; where a meaning changes, the op gets a new name. A graph without a version means the newest.

@@ -450,8 +450,8 @@ typedef struct tenon_graph_import_options {
   const tenon_str* trainable;
 
   // (optional) Inputs that become constants, and their content in host memory. Models whose shapes
-  // depend on the content of an input need that. Parallel arrays. TENON_NOT_FOUND if the model has
-  // no input of a name.
+  // depend on the content of an input need that. Parallel arrays. TENON_NOT_FOUND if the model lacks
+  // an input of one of these names.
   const tenon_str* fixed_names;
   const tenon_tensor* const* fixed_tensors;
 
