@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Placements are tried until one meets the bound, and the lowest is kept: in order of time with
-// best fit among the gaps (near-linear), and, for arenas of a moderate number of objects, at the
-// lowest free offset in three orders: by size, by length of life, by their product (quadratic).
+// Placements are tried until one meets the bound of aligned sizes, and the lowest is kept: in order of
+// time with best fit among the gaps (near-linear), and, for arenas of a moderate number of objects, at
+// the lowest free offset in three orders: by size, by length of life, by their product (quadratic).
 // Where these miss the bound, the best order is mended: what lies highest is placed sooner.
 #include "plan/memory/layout.hpp"
 
@@ -196,6 +196,15 @@ Placement place_low(std::span<const ArenaObject> objects, uint64_t chunk_limit, 
   return best;
 }
 
+// The bound where each object takes whole units of the least alignment, as offsets are multiples of it.
+uint64_t aligned_bound(std::span<const ArenaObject> objects) {
+  uint64_t unit = UINT64_MAX;
+  for (const ArenaObject& o : objects) unit = std::min<uint64_t>(unit, o.alignment);
+  std::vector<ArenaObject> rounded(objects.begin(), objects.end());
+  for (ArenaObject& o : rounded) o.size = align_up(o.size, unit);
+  return arena_bound(rounded);
+}
+
 }  // namespace
 
 uint64_t arena_bound(std::span<const ArenaObject> objects) {
@@ -230,8 +239,9 @@ ArenaLayout lay_out(std::span<ArenaObject> objects, uint64_t chunk_limit) {
   out.bound = arena_bound(objects);
   place_by_time(objects, chunk_limit);
   out.peak = peak_of(objects);
-  if (out.peak > out.bound && objects.size() <= kSmallArena) {
-    const Placement low = place_low(objects, chunk_limit, out.bound);
+  if (const uint64_t bound = aligned_bound(objects);
+      out.peak > bound && objects.size() <= kSmallArena) {
+    const Placement low = place_low(objects, chunk_limit, bound);
     if (low.peak < out.peak) {
       std::copy(low.objects.begin(), low.objects.end(), objects.begin());
       out.peak = low.peak;
