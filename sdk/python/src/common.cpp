@@ -108,7 +108,7 @@ void set_python_error() {
 
 namespace {
 std::atomic<bool> has_runtime{false}, forked{false};
-std::atomic<int> waiting{0};  // threads that take the GIL back
+std::atomic<int> waiting{0};  // threads that take the GIL, or hold an Acquired
 }  // namespace
 
 bool is_forked() { return forked.load(std::memory_order_relaxed); }
@@ -135,6 +135,8 @@ namespace {
 std::atomic<bool> ending{false};
 std::thread::id ender{};
 
+bool ends_elsewhere() { return ending.load() && ender != std::this_thread::get_id(); }
+
 // Other threads do not take the GIL from now on. Those that wait for it already get it first.
 void end_threads() {
   ender = std::this_thread::get_id();
@@ -149,8 +151,6 @@ void end_threads() {
 
 }  // namespace
 
-bool ends_elsewhere() { return ending.load() && ender != std::this_thread::get_id(); }
-
 Released::~Released() {
   waiting.fetch_add(1);
   if (ends_elsewhere()) {
@@ -158,6 +158,15 @@ Released::~Released() {
     for (;;) pause();
   }
   PyEval_RestoreThread(state_);
+  waiting.fetch_sub(1);
+}
+
+Acquired::Acquired() {
+  waiting.fetch_add(1);
+  if (Py_IsInitialized() && !ends_elsewhere()) state_ = PyGILState_Ensure();
+}
+Acquired::~Acquired() {
+  if (state_) PyGILState_Release(*state_);
   waiting.fetch_sub(1);
 }
 

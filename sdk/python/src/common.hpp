@@ -83,8 +83,19 @@ class Released {
  private:
   PyThreadState* state_;
 };
-// Is the interpreter ending, in another thread?
-bool ends_elsewhere();
+// Holds the GIL until its end, in any thread. False, and without the GIL, if the interpreter is ending
+// in another thread; that thread waits a second for those that hold one.
+class Acquired {
+ public:
+  Acquired();
+  ~Acquired();
+  Acquired(const Acquired&) = delete;
+  Acquired& operator=(const Acquired&) = delete;
+  explicit operator bool() const { return state_.has_value(); }
+
+ private:
+  std::optional<PyGILState_STATE> state_;
+};
 
 // ---- Log: lines wait in a queue, because a thread that logs may hold locks of the library.
 

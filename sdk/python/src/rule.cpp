@@ -218,8 +218,8 @@ void add_call(nb::module_& m) {
 
 // Calls a rule of Python, in whatever thread the host needs it.
 void run(const nb::object Rules::*rule, void* user, const tenon_op_call* call) noexcept {
-  if (ends_elsewhere()) return call->fail(call, TENON_CANCELLED, detail::str("Python is ending"));
-  const nb::gil_scoped_acquire locked;
+  const Acquired locked;
+  if (!locked) return call->fail(call, TENON_CANCELLED, detail::str("Python is ending"));
   try {
     const nb::object function = static_cast<const Rules*>(user)->*rule;
     const nb::object object = nb::cast(RuleCall{call});

@@ -290,10 +290,7 @@ PyTensor borrow(nb::handle object, tenon_runtime* runtime) {
   if (const PyTensor* tensor = tensor_of(object)) return *tensor;
   auto* loan = new Loan;
   out.keeper = Keeper(loan, [](void* p) {  // in whichever thread this is
-    if (!Py_IsInitialized() || ends_elsewhere()) return;
-    const PyGILState_STATE state = PyGILState_Ensure();
-    delete static_cast<Loan*>(p);
-    PyGILState_Release(state);
+    if (const Acquired locked; locked) delete static_cast<Loan*>(p);
   });
   *loan = Loan::of(object, out.view, "tensor");
   out.device = device_id(runtime, out.view);
