@@ -5,6 +5,7 @@
 
 #include <tenon/shapes.hpp>
 
+#include <bit>
 #include <cmath>
 #include <concepts>
 #include <limits>
@@ -23,6 +24,11 @@ inline constexpr bool kIsFloat =
 template <class T>
 inline constexpr bool kIsInt = std::integral<T>;
 
+// 2^exponent for the exponents of normal doubles; std::ldexp() would be a call per element.
+constexpr double two_to(int exponent) {
+  return std::bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52);
+}
+
 // A float of 1 + exponent + mantissa bits. long double holds every double and every integer of 64
 // bits exactly, so that there is one rounding whatever x was made from.
 template <int exponent_bits, int mantissa_bits>
@@ -35,8 +41,7 @@ uint16_t encode(long double x) {
   if (magnitude == 0) return sign;
   if (std::isinf(x) || std::ilogb(magnitude) > bias) return sign | infinity;
   const int exponent = std::max(std::ilogb(magnitude), 1 - bias);
-  const auto steps =
-      static_cast<int>(std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent)));
+  const auto steps = static_cast<int>(std::nearbyint(magnitude * two_to(mantissa_bits - exponent)));
   return static_cast<uint16_t>(sign | (((exponent + bias - 1) << mantissa_bits) + steps));
 }
 
@@ -50,9 +55,9 @@ double decode(uint16_t bits) {
     magnitude = mantissa ? std::numeric_limits<double>::quiet_NaN()
                          : std::numeric_limits<double>::infinity();
   } else if (exponent == 0) {
-    magnitude = std::ldexp(mantissa, 1 - bias - mantissa_bits);
+    magnitude = mantissa * two_to(1 - bias - mantissa_bits);
   } else {
-    magnitude = std::ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits);
+    magnitude = (mantissa + (1 << mantissa_bits)) * two_to(exponent - bias - mantissa_bits);
   }
   return bits & 0x8000 ? -magnitude : magnitude;
 }
@@ -69,8 +74,8 @@ struct F8 {
     const int code = bits & 0x7F, exponent = code >> kMantissa;
     const int mantissa = code & ((1 << kMantissa) - 1);
     double magnitude = exponent == 0
-                           ? std::ldexp(mantissa, 1 - kBias - kMantissa)
-                           : std::ldexp(mantissa + (1 << kMantissa), exponent - kBias - kMantissa);
+                           ? mantissa * two_to(1 - kBias - kMantissa)
+                           : (mantissa + (1 << kMantissa)) * two_to(exponent - kBias - kMantissa);
     if (code > kLargest)
       magnitude = has_infinity && code == kInfinity ? std::numeric_limits<double>::infinity()
                                                     : std::numeric_limits<double>::quiet_NaN();
@@ -85,8 +90,7 @@ struct F8 {
     if (std::isinf(x)) return over;
     const int exponent = std::max(std::ilogb(magnitude), 1 - kBias);
     if (exponent > kBias + 1) return over;
-    const auto steps =
-        static_cast<int>(std::nearbyint(std::ldexp(magnitude, kMantissa - exponent)));
+    const auto steps = static_cast<int>(std::nearbyint(magnitude * two_to(kMantissa - exponent)));
     const int code = ((exponent + kBias - 1) << kMantissa) + steps;
     return code > kLargest ? over : static_cast<uint8_t>(sign | code);
   }
