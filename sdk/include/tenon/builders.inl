@@ -1251,3 +1251,23 @@
     rest.x = x;
     return add(rest, provenance);
   }
+
+  // .width .height .eps2d .near .far .radius_clip
+  Node splat_project(Value means, Value quats, Value scales, Value viewmats, Value intrinsics,
+                     op::splat_project rest = {}, std::string_view provenance = {}) {
+    rest.means = means;
+    rest.quats = quats;
+    rest.scales = scales;
+    rest.viewmats = viewmats;
+    rest.intrinsics = intrinsics;
+    return add(rest, provenance);
+  }
+
+  // .degree
+  Node splat_sh(Value means, Value viewmats, Value coeffs, op::splat_sh rest = {},
+                std::string_view provenance = {}) {
+    rest.means = means;
+    rest.viewmats = viewmats;
+    rest.coeffs = coeffs;
+    return add(rest, provenance);
+  }

@@ -183,6 +183,8 @@ __all__ = [
     "softplus",
     "softsign",
     "sort",
+    "splat_project",
+    "splat_sh",
     "sqrt",
     "square",
     "stft",
@@ -3639,3 +3641,70 @@ def istft(
          onesided, "length": length},
         (True,),
     )
+
+
+def splat_project(
+    means: ArrayLike,
+    quats: ArrayLike,
+    scales: ArrayLike,
+    viewmats: ArrayLike,
+    intrinsics: ArrayLike,
+    *,
+    width: int = 0,
+    height: int = 0,
+    eps2d: float = 0.3,
+    near: float = 0.01,
+    far: float = 1e10,
+    radius_clip: float = 0.0,
+) -> tuple[Array, Array, Array, Array]:
+    """Projects each Gaussian to an ellipse in the picture of each camera.
+
+    - means [P, 3]: centres in the world. viewmats [I, 4, 4]: from world to camera; the upper left 3x3 is a rotation
+      V, the last column t.
+    - quats [P, 4]: rotations as w, x, y, z, of any length but 0. scales [P, 3]: standard deviations along the
+      rotated axes.
+    - intrinsics [I, 3, 3]: the entries (0,0) fx, (1,1) fy, (0,2) cx and (1,2) cy, in pixels.
+    - width, height: of the pictures in pixels, from 1 to 2^20.
+    - eps2d: added to both variances in the picture, so that nothing is thinner than about half a pixel.
+    - radii [I, P], i32: the radius in pixels, 0 = culled. means2d [I, P, 2]: centres, x and y. depths [I, P]: z in
+      the camera's axes. conics [I, P, 3]: the inverse covariance (a, b, c) of [[a, b], [b, c]]. All are 0 where
+      culled.
+
+    With q = quats/|quats|, M = R(q)·diag(scales) and (x, y, z) = V·mean + t:
+
+        u = clamp(x/z, -(cx + 0.15·width)/fx, (width - cx + 0.15·width)/fx)          v alike
+        J = [[fx/z, 0, -fx·u/z], [0, fy/z, -fy·v/z]]
+        S = (J·V·M)(J·V·M)ᵀ + eps2d·I                conic = S⁻¹
+        means2d = (fx·x/z + cx, fy·y/z + cy)
+        λ = h + sqrt(max(0.01, h² - det S)), h = trace S / 2        radius = ceil(3·sqrt(λ))
+
+    Edge cases. Culled are Gaussians with z <= near or z >= far; with det S <= 0, a radius <= radius_clip, or a box
+    of the radius that does not touch the picture; with |quats| = 0, or a number that is not finite in the Gaussian
+    or its camera.
+
+    Gradient: by decomposition.
+    """
+    return call(
+        "splat_project",
+        [means, quats, scales, viewmats, intrinsics],
+        {"width": width, "height": height, "eps2d": eps2d, "near": near, "far": far, "radius_clip": radius_clip},
+        (True, True, True, True),
+    )
+
+
+def splat_sh(means: ArrayLike, viewmats: ArrayLike, coeffs: ArrayLike, *, degree: int = 3) -> Array:
+    """Colors from spherical harmonics, seen from each camera.
+
+    - means [P, 3]: centres of the Gaussians. viewmats [I, 4, 4]: from world to camera; the upper left 3x3 is a
+      rotation V, the last column t.
+    - coeffs [P, K, 3] with K >= (degree + 1)²: the first are used. degree: 0 to 3.
+    - y [I, P, 3]: max(0, 0.5 + Σ_k Y_k(d)·coeffs[:, k]), d the unit vector from the camera's centre -Vᵀt to the
+      mean.
+
+    The harmonics have the signs of 3D Gaussian splatting: Y_0 = 0.2821, Y_1..3 = 0.4886·(-y, z, -x), and so on.
+
+    Edge cases. A mean in the camera's centre has d = 0.
+
+    Gradient: by decomposition.
+    """
+    return call("splat_sh", [means, viewmats, coeffs], {"degree": degree}, (True,))
