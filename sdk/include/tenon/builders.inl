@@ -1251,3 +1251,32 @@
     rest.x = x;
     return add(rest, provenance);
   }
+
+  // .sr .n_fft .n_mels .fmin .fmax .scale .norm .dtype
+  Node mel_filterbank(op::mel_filterbank rest = {}, std::string_view provenance = {}) {
+    return add(rest, provenance);
+  }
+
+  // .floor .log .dynamic_range .affine .max_scope
+  Node log_mel(Value x, Value w, op::log_mel rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    rest.w = w;
+    return add(rest, provenance);
+  }
+
+  // .floor .log .dynamic_range .affine .max_scope .want_dw
+  Node log_mel_backward(Value dy, Value x, Value w, op::log_mel_backward rest = {},
+                        std::string_view provenance = {}) {
+    rest.dy = dy;
+    rest.x = x;
+    rest.w = w;
+    return add(rest, provenance);
+  }
+
+  // .sr .n_fft .hop .n_mels .fmin .fmax .scale .norm .center .pad_mode .drop_last .floor .log
+  // .dynamic_range .affine .max_scope .window
+  Node log_mel_spectrogram(Value x, op::log_mel_spectrogram rest = {},
+                           std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }

@@ -114,6 +114,8 @@ __all__ = [
     "log",
     "log1p",
     "log2",
+    "log_mel",
+    "log_mel_spectrogram",
     "logical_and",
     "logical_not",
     "logical_or",
@@ -129,6 +131,7 @@ __all__ = [
     "maximum",
     "maxpool2d",
     "mean",
+    "mel_filterbank",
     "min",
     "minimum",
     "mish",
@@ -3637,5 +3640,119 @@ def istft(
         [x, window],
         {"n_fft": n_fft, "hop": hop, "win_length": win_length, "center": center, "normalized": normalized, "onesided":
          onesided, "length": length},
+        (True,),
+    )
+
+
+def mel_filterbank(
+    *,
+    sr: float = 16000.0,
+    n_fft: int = 400,
+    n_mels: int = 80,
+    fmin: float = 0.0,
+    fmax: float | None = None,
+    scale: str = "slaney",
+    norm: str = "slaney",
+    dtype: DTypeLike | None = "f32",
+) -> Array:
+    """The weights w [n_mels, n_fft/2 + 1] of triangular filters over the bins of a transform of n_fft samples:
+
+        w[m,k] = max(0, min((f_k - e_m)/(e_(m+1) - e_m), (e_(m+2) - f_k)/(e_(m+2) - e_(m+1)))),    f_k = k·sr/n_fft
+
+    The n_mels + 2 edges e are equally spaced on the mel scale from fmin to fmax. Weights are computed in f64 and
+    rounded to dtype: f32, f16, bf16 or f64.
+
+    - sr: the sample rate in Hz, positive. n_fft, n_mels: positive, with at most 2^27 weights.
+    - fmin, fmax: 0 ≤ fmin < fmax ≤ sr/2; unset, fmax is sr/2.
+    - scale: slaney is 3f/200 mel below 1000 Hz and 15 + 27·ln(f/1000)/ln 6.4 from there on; htk is 2595·log10(1 +
+      f/700).
+    - norm: slaney multiplies filter m by 2/(e_(m+2) - e_m), so that each has the area 1; none leaves peaks of 1.
+    - A filter that is narrower than a bin may have no weights.
+
+    Values of scale: slaney htk.
+    Values of norm: slaney none.
+    Values of dtype: f32 f16 bf16 f64.
+    Gradient: by decomposition.
+    """
+    return call(
+        "mel_filterbank",
+        [],
+        {"sr": sr, "n_fft": n_fft, "n_mels": n_mels, "fmin": fmin, "fmax": fmax, "scale": scale, "norm": norm, "dtype":
+         None if dtype is None else DType.of(dtype)},
+        (True,),
+    )
+
+
+def log_mel(
+    x: ArrayLike,
+    w: ArrayLike,
+    *,
+    floor: float = 1e-10,
+    log: str = "log10",
+    dynamic_range: float = 8.0,
+    affine: builtins.bool = True,
+    max_scope: str = "example",
+) -> Array:
+    """The powers x [B, F, frames] times the filters w [n_mels, F], as logarithms y [B, n_mels, frames]; see above for
+    the attributes. x is f32 or f64, or the complex result of stft, whose powers are re² + im². w has the dtype of x,
+    or of its parts.
+
+    - floor, log (log10 or log), dynamic_range, affine, max_scope (example, tensor or frame): see above.
+
+    Values of log: log10 log.
+    Values of max_scope: example tensor frame.
+    Gradient: own rule.
+    """
+    return call(
+        "log_mel",
+        [x, w],
+        {"floor": floor, "log": log, "dynamic_range": dynamic_range, "affine": affine, "max_scope": max_scope},
+        (True,),
+    )
+
+
+def log_mel_spectrogram(
+    x: ArrayLike,
+    window: ArrayLike | None = None,
+    *,
+    sr: float = 16000.0,
+    n_fft: int = 400,
+    hop: int = 160,
+    n_mels: int = 80,
+    fmin: float = 0.0,
+    fmax: float | None = None,
+    scale: str = "slaney",
+    norm: str = "slaney",
+    center: builtins.bool = True,
+    pad_mode: str = "reflect",
+    drop_last: builtins.bool = True,
+    floor: float = 1e-10,
+    log: str = "log10",
+    dynamic_range: float = 8.0,
+    affine: builtins.bool = True,
+    max_scope: str = "example",
+) -> Array:
+    """log_mel of the spectra of the signals x [B, T], f32 or f64: y [B, n_mels, frames] in the dtype of x. The kernel
+    of the cpu writes no spectra.
+
+    - n_fft, hop, center, pad_mode (reflect or constant), window [n_fft]: as for stft. Without a window, Hann's: 0.5
+      - 0.5·cos(2πj/n_fft).
+    - drop_last: without the last frame. With center and an even n_fft, T/hop frames remain (rounded down).
+    - sr, n_mels, fmin, fmax, scale (slaney or htk), norm (slaney or none): the filters, see mel_filterbank.
+    - floor, log (log10 or log), dynamic_range, affine, max_scope (example, tensor or frame): see above.
+
+    Values of scale: slaney htk.
+    Values of norm: slaney none.
+    Values of pad_mode: reflect constant.
+    Values of log: log10 log.
+    Values of max_scope: example tensor frame.
+    Gradient: by decomposition.
+    """
+    return call(
+        "log_mel_spectrogram",
+        [x, window],
+        {"sr": sr, "n_fft": n_fft, "hop": hop, "n_mels": n_mels, "fmin": fmin, "fmax": fmax, "scale": scale, "norm":
+         norm, "center": center, "pad_mode": pad_mode, "drop_last": drop_last, "floor": floor, "log": log,
+         "dynamic_range": dynamic_range, "affine": affine, "max_scope": max_scope},
         (True,),
     )
