@@ -1280,3 +1280,22 @@
     rest.x = x;
     return add(rest, provenance);
   }
+
+  // .fs .nperseg .noverlap .nfft .detrend .onesided .scaling .average .window
+  Node welch_psd(Value x, op::welch_psd rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .k .select .height .min_distance .prominence
+  Node spectrum_peaks(Value x, op::spectrum_peaks rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .fs .nperseg .noverlap .nfft .detrend .onesided .scaling .average .k .select .height
+  // .min_distance .prominence .window
+  Node welch_peaks(Value x, op::welch_peaks rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }

@@ -186,6 +186,7 @@ __all__ = [
     "softplus",
     "softsign",
     "sort",
+    "spectrum_peaks",
     "sqrt",
     "square",
     "stft",
@@ -202,6 +203,8 @@ __all__ = [
     "trunc",
     "view_as_complex",
     "view_as_real",
+    "welch_peaks",
+    "welch_psd",
     "where",
 ]
 
@@ -3755,4 +3758,128 @@ def log_mel_spectrogram(
          norm, "center": center, "pad_mode": pad_mode, "drop_last": drop_last, "floor": floor, "log": log,
          "dynamic_range": dynamic_range, "affine": affine, "max_scope": max_scope},
         (True,),
+    )
+
+
+def welch_psd(
+    x: ArrayLike,
+    window: ArrayLike | None = None,
+    *,
+    fs: float = 1.0,
+    nperseg: int = 256,
+    noverlap: int = -1,
+    nfft: int = 0,
+    detrend: str = "constant",
+    onesided: builtins.bool = True,
+    scaling: str = "density",
+    average: str = "mean",
+) -> Array:
+    """The mean power p [B, bins] of segments of the signals x [B, T], f32 or f64, in the dtype of x. Each segment of
+    nperseg samples loses its trend, is multiplied by the window, filled with zeros to nfft samples and transformed:
+
+        p[f] = c[f] · scale · average over the segments of |X[f]|²
+
+    c is 2 for bins that stand for two, and 1 for bin 0, for bin nfft/2 of an even nfft, and without onesided.
+
+    - nperseg: at most T. noverlap: samples that neighbouring segments share, below nperseg; -1 means nperseg/2
+      (rounded down). There are (T - noverlap)/(nperseg - noverlap) segments (rounded down); samples behind them are
+      not used.
+    - nfft: 0 means nperseg; a larger one interpolates bins.
+    - window [nperseg], in the dtype of x; absent: Hann's, 0.5 - 0.5·cos(2πj/nperseg). A window whose squares
+      (density) or weights (spectrum) add up to 0 fails with numeric_error.
+    - detrend: constant subtracts the mean of the segment, linear the line of least squares, none nothing.
+    - onesided: bins 0 to nfft/2; else all nfft.
+    - fs: samples per second, positive. scaling: density has the scale 1/(fs·Σ window²), spectrum 1/(Σ window)².
+    - average: mean, or median, divided by the bias of the median of such powers: 1 + Σ (1/(2i+1) - 1/(2i)) for i
+      from 1 to (segments - 1)/2.
+    - Each signal is computed by itself: a NaN stays in its row.
+
+    Values of detrend: constant none linear.
+    Values of scaling: density spectrum.
+    Values of average: mean median.
+    Gradient: by decomposition.
+    """
+    return call(
+        "welch_psd",
+        [x, window],
+        {"fs": fs, "nperseg": nperseg, "noverlap": noverlap, "nfft": nfft, "detrend": detrend, "onesided": onesided,
+         "scaling": scaling, "average": average},
+        (True,),
+    )
+
+
+def spectrum_peaks(
+    x: ArrayLike,
+    *,
+    k: int = 1,
+    select: str = "local_maxima",
+    height: float | None = None,
+    min_distance: int = 1,
+    prominence: float = 0.0,
+) -> tuple[Array, Array, Array]:
+    """The k best peaks of each row of x [B, F], f32 or f64: index [B, k] in i32, power [B, k] in the dtype of x, and
+    count [B] in i32, how many of the k slots are used. Larger powers come first, of equal ones the lower index.
+    Unused slots have index -1 and power 0. Complex x [B, S, F] stands for the mean over S of re² + im².
+
+    - k: 1 or more.
+    - select: local_maxima are runs of equal numbers between smaller ones; the index is the middle of the run,
+      rounded down. The first and the last bin are in no peak. top_bins are the largest bins at any place; k is at
+      most F, and there are no filters.
+    - height: the least power of a peak; unset: any.
+    - min_distance: peaks nearer than this to a larger one that stays are dropped. Of equal peaks the last one counts
+      as the larger one.
+    - prominence: the least height over the higher one of the two valleys beside a peak. A valley is the lowest
+      number on the way to a larger one, or to the end of the row.
+    - Filters apply in this order, then the best k are taken.
+    - NaN is larger or smaller than no number, so it is in no peak, nor beside one. top_bins takes it last.
+
+    Values of select: local_maxima top_bins.
+    Gradient: own rule.
+    """
+    return call(
+        "spectrum_peaks",
+        [x],
+        {"k": k, "select": select, "height": height, "min_distance": min_distance, "prominence": prominence},
+        (True, True, True),
+    )
+
+
+def welch_peaks(
+    x: ArrayLike,
+    window: ArrayLike | None = None,
+    *,
+    fs: float = 1.0,
+    nperseg: int = 256,
+    noverlap: int = -1,
+    nfft: int = 0,
+    detrend: str = "constant",
+    onesided: builtins.bool = True,
+    scaling: str = "density",
+    average: str = "mean",
+    k: int = 1,
+    select: str = "local_maxima",
+    height: float | None = None,
+    min_distance: int = 1,
+    prominence: float = 0.0,
+) -> tuple[Array, Array, Array]:
+    """spectrum_peaks of the result of welch_psd, in one kernel on the cpu. x [B, T], window [nperseg]; index, power and
+    count are those of spectrum_peaks.
+
+    - fs, nperseg, noverlap, nfft, detrend (constant, none or linear), onesided, scaling (density or spectrum),
+      average (mean or median): see welch_psd.
+    - k, select (local_maxima or top_bins), height, min_distance, prominence: see spectrum_peaks.
+
+    Values of detrend: constant none linear.
+    Values of scaling: density spectrum.
+    Values of average: mean median.
+    Values of select: local_maxima top_bins.
+    Gradient: by decomposition.
+    """
+    return call(
+        "welch_peaks",
+        [x, window],
+        {"fs": fs, "nperseg": nperseg, "noverlap": noverlap, "nfft": nfft, "detrend": detrend, "onesided": onesided,
+         "scaling": scaling, "average": average, "k": k, "select": select, "height": height, "min_distance":
+         min_distance, "prominence": prominence},
+        (True, True, True),
     )
