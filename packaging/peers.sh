@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # peers.sh [CTEST_OPTION...]: runs the tests that compare tenon with PyTorch and Hugging Face transformers (lm.peer.*, peers.*).
-# Installs both from PyPI into build/peers, a few GiB, and builds what the tests need in build/test. Only CPUs are used.
+# Installs them and SciPy from PyPI into build/peers, a few GiB, and builds what the tests need in build/test. Only CPUs are used.
 # Exits with 77, and says why, if Python or PyPI lacks something.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-packages=(numpy==2.4.6 torch==2.15.0 transformers==5.24.0)
+packages=(numpy==2.4.6 scipy==1.17.1 torch==2.15.0 transformers==5.24.0)
 peers=$PWD/build/peers
 
 skip() {

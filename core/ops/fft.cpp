@@ -180,8 +180,7 @@ void real_shape(Infer& i, const Op& n, bool to_bins) {
 }
 
 void rfft_shape(Infer& i, const op::rfft& n) {
-  if (i.dtype(n.x) != kF32 && i.dtype(n.x) != kF64)
-    i.fail(Code::dtype_mismatch, "operand x: expected f32 or f64, got ", i.type(n.x).text());
+  want_real(i, n.x);
   real_shape(i, n, true);
 }
 void irfft_shape(Infer& i, const op::irfft& n) {

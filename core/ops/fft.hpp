@@ -21,6 +21,17 @@ inline void want_points(const Infer& i, std::string_view what, int64_t n) {
            n);
 }
 
+// The operand x is f32 or f64.
+inline void want_real(const Infer& i, Value x) {
+  if (i.dtype(x) != kF32 && i.dtype(x) != kF64)
+    i.fail(Code::dtype_mismatch, "operand x: expected f32 or f64, got ", i.type(x).text());
+}
+// Checks the operands and attributes of an stft. Returns the shape of its result.
+Shape spectra_shape(const Infer& i, const op::stft& n);
+
+// A constant of these numbers, rounded to the dtype; of pairs of parts if it is complex.
+Value constant_of(Builder& b, DType t, const Shape& shape, std::span<const double> numbers);
+
 // Cuts the axis, or fills it with zeros.
 Value with_length(Builder& b, Value x, int axis, int64_t length);
 // f(x) along the last axis, with this axis there.

@@ -58,12 +58,13 @@ Value positions(Builder& b, const Frames& f, int64_t frames) {
                 b.iota({1, f.size}, 1, kI64));
 }
 
+}  // namespace
+
 // ---- stft
 
-void stft_shape(Infer& i, const op::stft& n) {
+Shape spectra_shape(const Infer& i, const op::stft& n) {
   const Type& x = i.type(n.x);
-  if (x.dtype != kF32 && x.dtype != kF64)
-    i.fail(Code::dtype_mismatch, "operand x: expected f32 or f64, got ", x.text());
+  want_real(i, n.x);
   i.want_rank(n.x, "x", 2);
   const Frames f = want_frames(i, n);
   const int64_t samples = x.shape[1];
@@ -73,7 +74,13 @@ void stft_shape(Infer& i, const op::stft& n) {
   if (samples + 2 * f.border < f.size)
     i.fail(Code::invalid_argument, "operand x: expected samples for a frame of ", f.size, ", got ",
            x.text());
-  i.out(0, {sdk::complex_dtype(x.dtype), sized(i, {x.shape[0], f.bins, f.count(samples)})});
+  return sized(i, {x.shape[0], f.bins, f.count(samples)});
+}
+
+namespace {
+
+void stft_shape(Infer& i, const op::stft& n) {
+  i.out(0, {sdk::complex_dtype(i.dtype(n.x)), spectra_shape(i, n)});
 }
 
 bool stft_lower(Lower& l, const op::stft& n) {

@@ -24,15 +24,9 @@ Number root(int64_t k, int64_t n, bool inverse) {
   return {std::cos(angle), inverse ? std::sin(angle) : -std::sin(angle)};
 }
 
-Value table(Builder& b, DType t, Shape shape, const Numbers& numbers) {
-  const DType part = sdk::part_dtype(t);
-  const size_t each = tenon_dtype_bits(part) / 8;
-  auto data = std::make_shared<Bytes>(numbers.size() * 2 * each);
-  for (size_t k = 0; k < numbers.size(); ++k) {
-    store_number(part, data->data() + 2 * k * each, numbers[k].real());
-    store_number(part, data->data() + (2 * k + 1) * each, numbers[k].imag());
-  }
-  return b.graph.constant({t, shape}, std::move(data));
+Value table(Builder& b, DType t, const Shape& shape, const Numbers& numbers) {
+  return constant_of(b, t, shape,
+                     {reinterpret_cast<const double*>(numbers.data()), 2 * numbers.size()});
 }
 
 // Of a power of two.
@@ -135,6 +129,15 @@ int64_t short_divisor(int64_t n) {
 }
 
 }  // namespace
+
+Value constant_of(Builder& b, DType t, const Shape& shape, std::span<const double> numbers) {
+  const DType part = is_complex(t) ? sdk::part_dtype(t) : t;
+  const size_t each = tenon_dtype_bits(part) / 8;
+  auto data = std::make_shared<Bytes>(numbers.size() * each);
+  for (size_t k = 0; k < numbers.size(); ++k)
+    store_number(part, data->data() + k * each, numbers[k]);
+  return b.graph.constant({t, shape}, std::move(data));
+}
 
 Value transformed(Builder& b, Value x, bool inverse, double factor) {
   const Shape shape = b.shape(x);

@@ -249,7 +249,7 @@ struct Words {
   std::string_view attr{}, accepted{};
 };
 inline constexpr std::string_view kAnyText = "*";  // accepted: no list of words
-constexpr size_t kMaxWords = 3;                    // such attributes of an op
+constexpr size_t kMaxWords = 5;                    // such attributes of an op
 
 // A function of a record that may be missing. A flag tells, because with sanitizers gcc 12 does not
 // compare the address of a template's function in a constant expression.

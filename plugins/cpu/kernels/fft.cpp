@@ -130,10 +130,9 @@ Kernel make_irfft(const sdk::op::irfft& n, const Node&) {
 }
 
 constexpr sdk::Row kRows[] = {
-    sdk::row<sdk::op::fft, make_fft>(),
-    sdk::row<sdk::op::rfft, make_rfft>(),
-    sdk::row<sdk::op::irfft, make_irfft>(),
-    sdk::row<sdk::op::stft, make_stft>(),
+    sdk::row<sdk::op::fft, make_fft>(),     sdk::row<sdk::op::rfft, make_rfft>(),
+    sdk::row<sdk::op::irfft, make_irfft>(), sdk::row<sdk::op::stft, make_stft>(),
+    sdk::row<sdk::op::istft, make_istft>(),
 };
 
 }  // namespace

@@ -23,5 +23,6 @@ inline int64_t transform_cost(int64_t n) {
 }
 
 sdk::Kernel make_stft(const sdk::op::stft& n, const sdk::Node& node);
+sdk::Kernel make_istft(const sdk::op::istft& n, const sdk::Node& node);
 
 }  // namespace tenon::cpu

@@ -13,7 +13,6 @@
 // after foreach_target
 #include "fft-inl.h"
 #include "simd-inl.h"
-#include "transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
@@ -185,32 +184,6 @@ float* run_passes(const FftPasses& passes, float* x, float* y, bool inverse) {
 }
 
 // ---- into lanes and out
-
-// A square of floats, rows and columns exchanged: to[k] has element k of each of from.
-HWY_INLINE void transpose_square(const V* from, V* to) {
-  constexpr int kBlocks = static_cast<int>(kLanes) / 4;
-  V part[kLanes];
-#pragma GCC unroll 4
-  for (int g = 0; g < kBlocks; ++g) transpose_in_blocks(from + 4 * g, part + 4 * g);
-#pragma GCC unroll 4
-  for (int k = 0; k < 4; ++k) {
-    if constexpr (kBlocks == 1) {
-      to[k] = part[k];
-    } else if constexpr (kBlocks == 2) {
-      to[k] = hn::ConcatLowerLower(D(), part[4 + k], part[k]);
-      to[4 + k] = hn::ConcatUpperUpper(D(), part[4 + k], part[k]);
-    } else {
-      const auto mix = [&](V even, V odd, V* first, V* second) {
-        *first = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(odd), even);
-        *second = hn::OddEvenBlocks(odd, hn::SwapAdjacentBlocks(even));
-      };
-      mix(hn::ConcatLowerLower(D(), part[8 + k], part[k]),
-          hn::ConcatLowerLower(D(), part[12 + k], part[4 + k]), to + k, to + 4 + k);
-      mix(hn::ConcatUpperUpper(D(), part[8 + k], part[k]),
-          hn::ConcatUpperUpper(D(), part[12 + k], part[4 + k]), to + 8 + k, to + 12 + k);
-    }
-  }
-}
 
 // Rows of complex numbers, one in each lane; rows that are not there repeat the last one.
 HWY_INLINE void load_rows(const float* x, int64_t n, int64_t count, float* to) {
