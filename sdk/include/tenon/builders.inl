@@ -1251,3 +1251,28 @@
     rest.x = x;
     return add(rest, provenance);
   }
+
+  // .dt_softplus .layout .d .z .dt_bias .h0 .want_h_last
+  Node selective_scan(Value u, Value dt, Value a, Value b, Value c, op::selective_scan rest = {},
+                      std::string_view provenance = {}) {
+    rest.u = u;
+    rest.dt = dt;
+    rest.a = a;
+    rest.b = b;
+    rest.c = c;
+    return add(rest, provenance);
+  }
+
+  // .dt_softplus .layout .d .z .dt_bias .h0 .dh_last .want_du .want_ddt .want_da .want_db .want_dc
+  // .want_dd .want_dz .want_ddt_bias .want_dh0
+  Node selective_scan_backward(Value dy, Value u, Value dt, Value a, Value b, Value c,
+                               op::selective_scan_backward rest = {},
+                               std::string_view provenance = {}) {
+    rest.dy = dy;
+    rest.u = u;
+    rest.dt = dt;
+    rest.a = a;
+    rest.b = b;
+    rest.c = c;
+    return add(rest, provenance);
+  }

@@ -169,6 +169,7 @@ __all__ = [
     "scatter_elements_add",
     "scatter_elements_reduce",
     "scatter_reduce",
+    "selective_scan",
     "selu",
     "sgd",
     "shift_left",
@@ -3638,4 +3639,84 @@ def istft(
         {"n_fft": n_fft, "hop": hop, "win_length": win_length, "center": center, "normalized": normalized, "onesided":
          onesided, "length": length},
         (True,),
+    )
+
+
+@overload
+def selective_scan(
+    u: ArrayLike,
+    dt: ArrayLike,
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike,
+    d: ArrayLike | None = None,
+    z: ArrayLike | None = None,
+    dt_bias: ArrayLike | None = None,
+    h0: ArrayLike | None = None,
+    *,
+    dt_softplus: builtins.bool = False,
+    layout: str = "bdl",
+    all_outputs: Literal[False] = False,
+) -> Array: ...
+@overload
+def selective_scan(
+    u: ArrayLike,
+    dt: ArrayLike,
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike,
+    d: ArrayLike | None = None,
+    z: ArrayLike | None = None,
+    dt_bias: ArrayLike | None = None,
+    h0: ArrayLike | None = None,
+    *,
+    dt_softplus: builtins.bool = False,
+    layout: str = "bdl",
+    all_outputs: Literal[True],
+) -> tuple[Array, Array]: ...
+def selective_scan(
+    u: ArrayLike,
+    dt: ArrayLike,
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike,
+    d: ArrayLike | None = None,
+    z: ArrayLike | None = None,
+    dt_bias: ArrayLike | None = None,
+    h0: ArrayLike | None = None,
+    *,
+    dt_softplus: builtins.bool = False,
+    layout: str = "bdl",
+    all_outputs: builtins.bool = False,
+) -> Any:
+    """The recurrence of Mamba, for each sequence, channel d and state n:
+
+        δ_t = dt_t + dt_bias               (softplus of it with dt_softplus)
+        h_t = exp(δ_t·a)·h_{t-1} + δ_t·b_t·u_t
+        y_t = (Σ_n c_t·h_t + d·u_t)·silu(z_t)
+
+    B sequences, D channels, L steps, N states of each channel. Channel d reads group d / (D/G) of b and c.
+
+    - u, dt, z: float, [B, D, L], or [B, L, D] with layout bld. z absent: no factor.
+    - b, c: dtype of u, [B, G, N, L], or [B, L, G, N] with bld. Without the axis G there is one group. G divides D.
+    - a [D, N], d [D], dt_bias [D], h0 [B, D, N]: the accumulation dtype. Absent ones count as 0.
+    - layout: bdl or bld. dt_softplus: as above.
+    - y: type of u. h_last [B, D, N]: the last state. States are in the accumulation dtype at every step.
+
+    A step of generation has L = 1; h0 is the h_last of the step before.
+
+    Mamba-2 (SSD) has one a and one dt for each head of D/H channels: expand both to the channels of their head, and
+    a to all N states.
+
+    Edge cases. L = 0: y is empty and h_last is h0. a above 0 is allowed, and a state may become infinite. N is at
+    least 1. Complex a is refused.
+
+    Values of layout: bdl bld.
+    Gradient: own rule.
+    """
+    return call(
+        "selective_scan",
+        [u, dt, a, b, c, d, z, dt_bias, h0],
+        {"dt_softplus": dt_softplus, "layout": layout},
+        (True, all_outputs),
     )
