@@ -1276,3 +1276,28 @@
     rest.c = c;
     return add(rest, provenance);
   }
+
+  // .scale .qk_l2norm .chunk .state .cu_seqlens .want_state_out
+  Node gated_delta_rule(Value q, Value k, Value v, Value g, Value beta,
+                        op::gated_delta_rule rest = {}, std::string_view provenance = {}) {
+    rest.q = q;
+    rest.k = k;
+    rest.v = v;
+    rest.g = g;
+    rest.beta = beta;
+    return add(rest, provenance);
+  }
+
+  // .scale .qk_l2norm .chunk .state .cu_seqlens .dstate_out .want_dq .want_dk .want_dv .want_dg
+  // .want_dbeta .want_dstate
+  Node gated_delta_rule_backward(Value dout, Value q, Value k, Value v, Value g, Value beta,
+                                 op::gated_delta_rule_backward rest = {},
+                                 std::string_view provenance = {}) {
+    rest.dout = dout;
+    rest.q = q;
+    rest.k = k;
+    rest.v = v;
+    rest.g = g;
+    rest.beta = beta;
+    return add(rest, provenance);
+  }

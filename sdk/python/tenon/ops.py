@@ -79,6 +79,7 @@ __all__ = [
     "fft",
     "floor",
     "fmod",
+    "gated_delta_rule",
     "gather",
     "gather_elements",
     "gelu",
@@ -3718,5 +3719,86 @@ def selective_scan(
         "selective_scan",
         [u, dt, a, b, c, d, z, dt_bias, h0],
         {"dt_softplus": dt_softplus, "layout": layout},
+        (True, all_outputs),
+    )
+
+
+@overload
+def gated_delta_rule(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    g: ArrayLike,
+    beta: ArrayLike,
+    state: ArrayLike | None = None,
+    cu_seqlens: ArrayLike | None = None,
+    *,
+    scale: float | None = None,
+    qk_l2norm: builtins.bool = False,
+    chunk: int = 64,
+    all_outputs: Literal[False] = False,
+) -> Array: ...
+@overload
+def gated_delta_rule(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    g: ArrayLike,
+    beta: ArrayLike,
+    state: ArrayLike | None = None,
+    cu_seqlens: ArrayLike | None = None,
+    *,
+    scale: float | None = None,
+    qk_l2norm: builtins.bool = False,
+    chunk: int = 64,
+    all_outputs: Literal[True],
+) -> tuple[Array, Array]: ...
+def gated_delta_rule(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    g: ArrayLike,
+    beta: ArrayLike,
+    state: ArrayLike | None = None,
+    cu_seqlens: ArrayLike | None = None,
+    *,
+    scale: float | None = None,
+    qk_l2norm: builtins.bool = False,
+    chunk: int = 64,
+    all_outputs: builtins.bool = False,
+) -> Any:
+    """The recurrence of Gated DeltaNet, Qwen3-Next and Kimi Delta Attention. For each sequence and value head, with a
+    state S [K, V]:
+
+        S' = exp(g_t)·S_{t-1}
+        r  = v_t - S'ᵀ·k_t
+        S_t = S' + k_t·(beta_t·r)ᵀ
+        o_t = scale·S_tᵀ·q_t
+
+    B sequences of T tokens, H key heads, HV value heads. HV is a multiple of H; value head i reads key head i /
+    (HV/H).
+
+    - q, k [B, T, H, K], v [B, T, HV, V]: float. beta [B, T, HV]: dtype of q.
+    - g: the logarithm of the decay, in the accumulation dtype. [B, T, HV], or [B, T, HV, K] for a decay of each row
+      of S.
+    - state: the first states, [B, HV, K, V] in the accumulation dtype; absent: zeros. state_out: the last ones.
+    - cu_seqlens [S + 1], index dtype: S sequences lie behind each other in one batch entry, B = 1, and sequence i
+      has the tokens from cu_seqlens[i] to cu_seqlens[i + 1]. Then there are S states.
+    - scale: K^-½ by default. qk_l2norm: divides each row x of q and k by √(Σx² + 1e-6) first.
+    - chunk: the number of tokens that a device may join into products of matrices. It changes no result beyond
+      rounding.
+    - o: type of v.
+
+    A step of generation has T = 1; state is the state_out of the step before.
+
+    Edge cases. T = 0: o is empty and state_out is state. Sequences may be empty. cu_seqlens that do not begin with
+    0, decrease, or do not end with T fail with index_out_of_range. g above 0 is allowed.
+
+    Gradient: own rule.
+    """
+    return call(
+        "gated_delta_rule",
+        [q, k, v, g, beta, state, cu_seqlens],
+        {"scale": scale, "qk_l2norm": qk_l2norm, "chunk": chunk},
         (True, all_outputs),
     )
