@@ -459,6 +459,20 @@ Results add_control(Builder& b, const Control& c, size_t count) {
   return {};
 }
 
+Results add_scan(Builder& b, Control scan, const ScanStep& step) {
+  Graph body;
+  const auto input = [&](const Type& t) { return body.input(cat(body.inputs().size()), t); };
+  std::vector<Value> carry, xs, captured;
+  for (Value v : scan.carry) carry.push_back(input(b.type(v)));
+  for (Value v : scan.xs) xs.push_back(input(slice_type(b.type(v))));
+  for (Value v : scan.captured) captured.push_back(input(b.type(v)));
+  Builder inner(body, b.provenance);
+  const std::vector<Value> results = step(inner, carry, xs, captured);
+  for (size_t k = 0; k < results.size(); ++k) body.output(cat(k), results[k]);
+  scan.functions = {std::make_shared<const Graph>(std::move(body))};
+  return add_control(b, scan, results.size());
+}
+
 void copy_inside(Copier& copy, Builder& b, const Graph& function, NodeId n,
                  std::string_view where) {
   const NodeInfo& node = function[n];

@@ -3,6 +3,7 @@
 // their inputs and outputs are.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -56,6 +57,14 @@ void copy_with_functions(Rewriter& rewriter, const Graph& from, NodeId node,
 
 // Adds the node of a Control whose functions are bound. Its first `count` outputs are wanted.
 Results add_control(Builder& b, const Control& control, size_t count);
+
+// Writes the body of a scan: from the carry, a slice of each of xs and the captured values, the next
+// carry, then slices of what is stacked.
+using ScanStep =
+    std::function<std::vector<Value>(Builder& b, std::span<const Value> carry,
+                                     std::span<const Value> xs, std::span<const Value> captured)>;
+// Adds the node of a Control of kind trips; `step` writes its function.
+Results add_scan(Builder& b, Control scan, const ScanStep& step);
 
 // Copies a node of a function into b's graph. It keeps its own marks for recomputation. where: goes
 // before its name, if not empty.

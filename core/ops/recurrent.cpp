@@ -20,31 +20,26 @@ Results add_recurrence(Builder& b, const Recurrence& layer) {
     scan.xs.push_back(b.iota({steps}, 0, kI64));
     scan.captured.push_back(layer.lengths);
   }
-  Graph body;
-  const auto input = [&](const Type& t) { return body.input(cat(body.inputs().size()), t); };
-  std::vector<Value> state, xs, captured;
-  for (Value v : scan.carry) state.push_back(input(b.type(v)));
-  for (Value v : scan.xs) xs.push_back(input(slice_type(b.type(v))));
-  for (Value v : scan.captured) captured.push_back(input(b.type(v)));
-
-  Builder inner(body, b.provenance);
-  Value x = xs[0], valid{};
-  if (layer.lengths) {
-    valid = inner.compare("lt", xs[1], captured.back());
-    // Nothing behind an end may reach a gradient: 0·NaN is NaN.
-    x = inner.where(valid, x, inner.scalar(inner.dtype(x), 0));
-  }
-  std::vector<Value> next =
-      layer.step(inner, x, state, std::span(captured).first(layer.captured.size()));
-  Value y = inner.cast(next[0], layer.dtype);
-  if (layer.lengths) {
-    for (size_t k = 0; k < next.size(); ++k) next[k] = inner.where(valid, next[k], state[k]);
-    y = inner.where(valid, y, inner.scalar(inner.dtype(y), 0));
-  }
-  for (size_t k = 0; k < next.size(); ++k) body.output(cat(k), next[k]);
-  body.output("y", y);
-  scan.functions = {std::make_shared<const Graph>(std::move(body))};
-  return add_control(b, scan, next.size() + 1);
+  const size_t own = layer.captured.size();
+  return add_scan(b, scan,
+                  [&](Builder& inner, std::span<const Value> state, std::span<const Value> xs,
+                      std::span<const Value> captured) {
+                    Value x = xs[0], valid{};
+                    if (layer.lengths) {
+                      valid = inner.compare("lt", xs[1], captured.back());
+                      // Nothing behind an end may reach a gradient: 0·NaN is NaN.
+                      x = inner.where(valid, x, inner.scalar(inner.dtype(x), 0));
+                    }
+                    std::vector<Value> next = layer.step(inner, x, state, captured.first(own));
+                    Value y = inner.cast(next[0], layer.dtype);
+                    if (layer.lengths) {
+                      for (size_t k = 0; k < next.size(); ++k)
+                        next[k] = inner.where(valid, next[k], state[k]);
+                      y = inner.where(valid, y, inner.scalar(inner.dtype(y), 0));
+                    }
+                    next.push_back(y);
+                    return next;
+                  });
 }
 
 namespace {

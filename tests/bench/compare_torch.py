@@ -17,6 +17,9 @@ X, V = "f32[4096,1024]", "f32[1024]"
 IMAGE, ROPE, QKV, NORMS = "f32[8,128,64,64]", "f32[1024,32]", "f32[2,8,1024,64]", "f32[8,32]"
 LOGITS, LABELS = "f32[512,32000]", "i64[512]"
 GRID, PICTURES = "f32[8,64,64,2]", "f32[8,3,640,640]"
+SCANNED = "f32[2,1024,2048], f32[2,1024,2048], f32[1024,16], f32[2,16,2048], f32[2,16,2048]"
+HEADS = "f32[2,2048,8,128]"
+DELTA = f"{HEADS}, {HEADS}, {HEADS}, f32[2,2048,8], f32[2,2048,8]"
 NEAREST, SMOOTH = 'coordinates="asymmetric", nearest_mode="floor"', "antialias=true, exclude_outside=true"
 CHAIN = f"""graph "chain" {{
   input p: {X}
@@ -88,6 +91,12 @@ CASES = {
     "inverse_16": ("inverse(f32[4096,16,16])",),
     "cholesky_128": (DEFINITE,),
     "gate": ("(i, w) = group_limited_gate(f32[16384,256], f32[256])",),
+    "selective_scan": (f"selective_scan({SCANNED})", "in1=0:1", "in2=-1:0"),
+    "selective_scan_bwd": (
+        f"(du, ddt, da, db, dc) = selective_scan_backward(f32[2,1024,2048], {SCANNED})", "in2=0:1", "in3=-1:0"),
+    "delta_rule": (f"gated_delta_rule({DELTA})", "in1=-0.1:0.1", "in3=-1:0", "in4=0:1"),
+    "delta_rule_bwd": (
+        f"(dq, dk, dv, dg, dbeta) = gated_delta_rule_backward({HEADS}, {DELTA})", "in2=-0.1:0.1", "in4=-1:0", "in5=0:1"),
     "argmax": (f"argmax({X})",),
     "topk_50_of_128k": ("(v, i) = topk(f32[8,131072]) {k=50}",),
     "sort_rows": (f"(v, i) = sort({X})",),

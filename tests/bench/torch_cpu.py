@@ -180,6 +180,43 @@ def _():  # 8 groups of 32, 4 of them kept, 8 experts
         w = s.gather(1, i)
         return i, w / (w.sum(1, keepdim=True) + 1e-20) * 2.5
     return gate, mem(4 * 16384 * 272), True
+def unrolled(step, state, *xs):
+    """A loop over the steps in xs; its compiled form compiles the step."""
+    def loop(step):
+        def run():
+            s, ys = state, []
+            for x in zip(*xs): s, y = step(s, *x); ys.append(y)
+            return torch.stack(ys)
+        return run
+    return loop(step), lambda: loop(torch.compile(step))
+def selective(g):  # Mamba: 1024 channels, 2048 steps of 16 states
+    u, dt = R(2048, 2, 1024, g=g), R(2048, 2, 1024).abs().requires_grad_(g); b, c = R(2048, 2, 1, 16, g=g), R(2048, 2, 1, 16, g=g)
+    a = R(1024, 16).abs().neg().requires_grad_(g)
+    def step(h, u, dt, b, c):
+        h = torch.exp(dt[..., None] * a) * h + (dt * u)[..., None] * b
+        return h, (h * c).sum(2)
+    return unrolled(step, torch.zeros(2, 1024, 16), u, dt, b, c), (u, dt, a, b, c)
+def delta(g):  # 8 heads of 128, 2048 tokens
+    q, k, v = R(2048, 2, 8, 128, g=g), (R(2048, 2, 8, 128) / 128**.5).requires_grad_(g), R(2048, 2, 8, 128, g=g)
+    w, beta = R(2048, 2, 8).abs().neg().requires_grad_(g), R(2048, 2, 8).sigmoid().requires_grad_(g)
+    def step(s, q, k, v, w, beta):
+        s = torch.exp(w)[..., None, None] * s
+        e = beta[..., None] * (v - (k[..., None, :] @ s)[..., 0, :])
+        s = s + k[..., None] * e[..., None, :]
+        return s, (q[..., None, :] @ s)[..., 0, :]
+    return unrolled(step, torch.zeros(2, 8, 128, 128), q, k, v, w, beta), (q, k, v, w, beta)
+class bwd_loop(bwd):
+    """The same over a loop."""
+    def __init__(s, forms, *wrt): s.step_compiled = forms[1]; super().__init__(forms[0], *wrt)
+    def compiled(s): return s.of(s.step_compiled())
+@case("selective_scan")
+def _(): (run, how), _ = selective(False); return run, mem(4 * 3 * 2048 * 2048), how
+@case("selective_scan_bwd")
+def _(): forms, wrt = selective(True); return bwd_loop(forms, *wrt), mem(4 * 5 * 2048 * 2048), True
+@case("delta_rule")
+def _(): (run, how), _ = delta(False); return run, fl(7 * 2 * 2048 * 8 * 128 * 128), how
+@case("delta_rule_bwd")
+def _(): forms, wrt = delta(True); return bwd_loop(forms, *wrt), fl(26 * 2 * 2048 * 8 * 128 * 128), True
 @case("argmax")
 def _(): p = R(N, D); return (lambda: p.argmax(1)), mem(4 * N * D), False
 @case("topk_50_of_128k")

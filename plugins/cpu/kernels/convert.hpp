@@ -53,6 +53,14 @@ inline void from_float(float x, float* to) { *to = x; }
 inline void from_float(float x, Bf16* to) { *to = to_bf16(x); }
 inline void from_float(float x, F16* to) { *to = to_f16(x); }
 
+// Calls f(T{}) with the storage type of f32, f16 or bf16.
+template <class F>
+void with_f32_or_half(tenon_dtype t, const F& f) {
+  if (t == TENON_DTYPE_F32) return f(float{});
+  if (t == TENON_DTYPE_F16) return f(F16{});
+  f(Bf16{});
+}
+
 // Rounds to odd: the float that rounds to the same f16 or bf16 as x.
 inline float round_to_odd(double x) {
   const float f = static_cast<float>(x);

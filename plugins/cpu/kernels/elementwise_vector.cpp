@@ -37,10 +37,6 @@ HWY_INLINE Mish mish_parts(V x) {
   const auto e = exponential.value(), two = constant(2.f);
   return {exponential, e, hn::Div(constant(1.f), hn::MulAdd(e, hn::Add(e, two), two))};
 }
-HWY_INLINE V softplus(V x) {
-  const auto rest = vlog1p_unit(D(), vexp(D(), hn::Neg(hn::Abs(x))));
-  return hn::Add(hn::IfThenElse(hn::Lt(x, hn::Zero(D())), hn::Zero(D()), x), rest);
-}
 // 2^x, exact for whole x: 2^n·e^(f·ln 2) with n the nearest integer, in two factors since 2^n may be
 // subnormal.
 HWY_INLINE V exp2(V x) {
@@ -159,7 +155,7 @@ bool unary_vector_target(const Activation& f, const float* x, float* y, int64_t 
       });
       return true;
     case UnaryKind::softplus:
-      run([](V v) HWY_ATTR { return softplus(v); });
+      run([](V v) HWY_ATTR { return vsoftplus(D(), v); });
       return true;
     case UnaryKind::softsign:
       run([&](V v) HWY_ATTR { return hn::Div(v, hn::Add(one, hn::Abs(v))); });

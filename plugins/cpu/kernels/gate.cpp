@@ -53,13 +53,6 @@ sdk::Kernel make_gate(const sdk::op::group_limited_gate& n, const sdk::Node&) {
   return kernel;
 }
 
-template <class F>
-void with_storage_of(tenon_dtype t, const F& f) {
-  if (t == TENON_DTYPE_F32) return f(float{});
-  if (t == TENON_DTYPE_F16) return f(F16{});
-  f(Bf16{});
-}
-
 struct Backward {
   int64_t tokens, experts, chosen;
   IndexAxis axis;  // of the experts
@@ -106,7 +99,7 @@ sdk::Kernel make_gate_backward(const sdk::op::group_limited_gate_backward& n, co
                 logits = n.logits.position(), index = n.index.position()](const sdk::Call& c) {
     with_indices(type, c.inputs[index], [&](const auto* at) {
       work.axis.check(at, work.tokens * work.chosen);
-      with_storage_of(dtype, [&]<class T>(T) {
+      with_f32_or_half(dtype, [&]<class T>(T) {
         slots.run(c.scratch, [&](int64_t begin, int64_t end, char* area) {
           for (int64_t t = begin; t < end; ++t)
             work.token(c.in<float>(dy) + t * work.chosen, c.in<T>(logits) + t * work.experts,

@@ -292,6 +292,13 @@ HWY_INLINE hn::Vec<D> vlog1p_unit(D d, hn::Vec<D> t) {
   return hn::Add(vlog(d, u), hn::Div(lost, u));
 }
 
+// max(x, 0) + ln(1 + e^-|x|)
+template <class D>
+HWY_INLINE hn::Vec<D> vsoftplus(D d, hn::Vec<D> x) {
+  const auto rest = vlog1p_unit(d, vexp(d, hn::Neg(hn::Abs(x))));
+  return hn::Add(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Zero(d), x), rest);
+}
+
 }  // namespace tenon::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif

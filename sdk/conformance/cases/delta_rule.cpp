@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// gated_delta_rule and its backward op. Keys are short enough that no step lets the state grow.
+#include <cmath>
+
+#include "cases/families.hpp"
+
+namespace tenon::conform {
+namespace {
+
+struct Form {
+  const char* id;
+  const char* sentence;
+  int64_t batch, tokens, heads, each, keys, values;
+  bool by_key = false, l2norm = false, state = false, last = false;
+  double scale = TENON_UNSET;
+  std::vector<int64_t> ends{};  // cu_seqlens
+  tenon_dtype index = i32;
+  bool growing = false;  // g > 0
+  bool gradient = false;
+
+  int64_t sequences() const { return ends.empty() ? batch : static_cast<int64_t>(ends.size()) - 1; }
+  Dims states() const { return {sequences(), heads * each, keys, values}; }
+};
+
+const std::vector<Form>& forms() {
+  static const std::vector<Form> all = {
+      {.id = "plain",
+       .sentence = "no optional operands",
+       .batch = 2,
+       .tokens = 3,
+       .heads = 2,
+       .each = 1,
+       .keys = 3,
+       .values = 2,
+       .gradient = true},
+      {.id = "all",
+       .sentence = "two value heads for each key head, states, unit keys",
+       .batch = 2,
+       .tokens = 3,
+       .heads = 2,
+       .each = 2,
+       .keys = 3,
+       .values = 2,
+       .l2norm = true,
+       .state = true,
+       .last = true,
+       .scale = 0.7,
+       .gradient = true},
+      {.id = "by-key",
+       .sentence = "a decay for each row of the state",
+       .batch = 2,
+       .tokens = 3,
+       .heads = 2,
+       .each = 2,
+       .keys = 2,
+       .values = 3,
+       .by_key = true,
+       .state = true,
+       .last = true,
+       .gradient = true},
+      {.id = "packed",
+       .sentence = "sequences of several lengths, one of them empty",
+       .batch = 1,
+       .tokens = 6,
+       .heads = 1,
+       .each = 2,
+       .keys = 3,
+       .values = 2,
+       .state = true,
+       .last = true,
+       .ends = {0, 2, 2, 5, 6},
+       .gradient = true},
+      {.id = "packed-i64",
+       .sentence = "packed sequences without states, i64, decays by key",
+       .batch = 1,
+       .tokens = 9,
+       .heads = 2,
+       .each = 1,
+       .keys = 5,
+       .values = 19,
+       .by_key = true,
+       .l2norm = true,
+       .last = true,
+       .ends = {0, 4, 9},
+       .index = i64},
+      {.id = "odd",
+       .sentence = "odd sizes",
+       .batch = 2,
+       .tokens = 19,
+       .heads = 1,
+       .each = 3,
+       .keys = 17,
+       .values = 37,
+       .l2norm = true,
+       .state = true,
+       .last = true},
+      {.id = "wide",
+       .sentence = "heads of 128, more tokens than a chunk",
+       .batch = 1,
+       .tokens = 70,
+       .heads = 1,
+       .each = 2,
+       .keys = 128,
+       .values = 128,
+       .l2norm = true,
+       .last = true},
+      {.id = "tall",
+       .sentence = "keys of 260 elements",
+       .batch = 1,
+       .tokens = 5,
+       .heads = 1,
+       .each = 1,
+       .keys = 260,
+       .values = 8,
+       .by_key = true,
+       .l2norm = true,
+       .state = true,
+       .last = true},
+      {.id = "decode",
+       .sentence = "one token from a state",
+       .batch = 3,
+       .tokens = 1,
+       .heads = 2,
+       .each = 2,
+       .keys = 32,
+       .values = 48,
+       .l2norm = true,
+       .state = true,
+       .last = true},
+      {.id = "growing",
+       .sentence = "states that grow",
+       .batch = 1,
+       .tokens = 4,
+       .heads = 1,
+       .each = 1,
+       .keys = 2,
+       .values = 2,
+       .state = true,
+       .last = true,
+       .growing = true,
+       .gradient = true},
+      {.id = "no-tokens",
+       .sentence = "no tokens: the state stays",
+       .batch = 2,
+       .tokens = 0,
+       .heads = 1,
+       .each = 2,
+       .keys = 3,
+       .values = 4,
+       .state = true,
+       .last = true},
+      {.id = "no-batch",
+       .sentence = "no sequences",
+       .batch = 0,
+       .tokens = 2,
+       .heads = 1,
+       .each = 1,
+       .keys = 3,
+       .values = 4,
+       .last = true},
+  };
+  return all;
+}
+
+template <class Op>
+void fill(CaseBuilder& b, const Form& f, Op& n) {
+  const int64_t rows = f.heads * f.each;
+  const Dims key = {f.batch, f.tokens, f.heads, f.keys}, row = {f.batch, f.tokens, rows};
+  const double length = f.l2norm ? 1 : 0.7 / std::sqrt(static_cast<double>(f.keys));
+  n.scale = f.scale, n.qk_l2norm = f.l2norm;
+  n.q = b.input("q", key);
+  n.k = b.input("k", key, Fill::normal(length));
+  n.v = b.input("v", {f.batch, f.tokens, rows, f.values});
+  Dims decay = row;
+  if (f.by_key) decay.push_back(f.keys);
+  n.g = b.input("g", b.own_acc(), decay,
+                f.growing ? Fill::uniform(0.1, 0.4) : Fill::uniform(-0.7, -0.01));
+  n.beta = b.input("beta", row, Fill::uniform(0.1, 0.9));
+  if (f.state) n.state = b.input("state", b.own_acc(), f.states(), Fill::normal());
+  if (!f.ends.empty()) n.cu_seqlens = b.ints("cu_seqlens", {f.sequences() + 1}, f.ends, f.index);
+}
+
+// Sums may cancel: errors are relative to the largest number.
+void give(CaseBuilder& b, const char* name, Value v) {
+  b.output(name, v);
+  b.scale(name, [&] { return b.binary("add", largest_of(b, v), b.number(1)); });
+}
+
+void rows(Suite& s, const Form& f) {
+  s.add({.id = std::string("delta-rule-") + f.id,
+         .sentence = std::string("gated_delta_rule: ") + f.sentence,
+         .build =
+             [=](CaseBuilder& b) {
+               op::gated_delta_rule n;
+               fill(b, f, n);
+               n.want_state_out = f.last;
+               const Node y = b.add(n);
+               give(b, "o", y[0]);
+               if (f.last) give(b, "state_out", y[1]);
+             },
+         .tolerance = scaled(64),
+         .decomposed = 2,
+         .gradient = f.gradient,
+         .second_order = f.gradient,
+         .scales = {0.5}});
+  s.add({.id = std::string("delta-rule-backward-") + f.id,
+         .sentence = std::string("gradient of gated_delta_rule: ") + f.sentence,
+         .build =
+             [=](CaseBuilder& b) {
+               op::gated_delta_rule_backward n;
+               fill(b, f, n);
+               n.dout = b.input("dout", b.graph().type(n.v).dims);
+               if (f.last)
+                 n.dstate_out = b.input("dstate_out", b.own_acc(), f.states(), Fill::normal());
+               n.want_dq = n.want_dk = n.want_dv = n.want_dg = n.want_dbeta = true;
+               n.want_dstate = f.state;
+               const Node d = b.add(n);
+               const char* const names[] = {"dq", "dk", "dv", "dg", "dbeta", "dstate"};
+               for (size_t k = 0; k < (f.state ? 6 : 5); ++k) give(b, names[k], d[k]);
+             },
+         .tolerance = scaled(200),
+         .decomposed = 2});
+}
+
+// By hand. The second token writes what its key lacks: 6 - 1·3.
+void known_rows(Suite& s) {
+  s.add({.id = "delta-rule-known",
+         .sentence = "gated_delta_rule: a state that halves, then takes what its key lacks",
+         .build =
+             [](CaseBuilder& b) {
+               const auto in = [&](const char* name, const Dims& dims, std::vector<double> values) {
+                 return b.input(name, dims, Fill::list(std::move(values)));
+               };
+               op::gated_delta_rule n{.scale = 2};
+               n.q = in("q", {1, 2, 1, 2}, {1, 0, 1, 1}), n.k = in("k", {1, 2, 1, 2}, {1, 0, 1, 0});
+               n.v = in("v", {1, 2, 1, 1}, {6, 6}), n.beta = in("beta", {1, 2, 1}, {1, 0.5});
+               n.g = b.input("g", b.own_acc(), {1, 2, 1}, Fill::list({0, -0.6931471805599453}));
+               n.state = b.input("state", b.own_acc(), {1, 1, 2, 1}, Fill::list({4, 8}));
+               n.want_state_out = true;
+               const Node y = b.add(n);
+               // S: (6, 8), then (3, 4) + (1.5, 0)
+               b.output("o", y[0]);
+               b.expect("o", {12, 17});
+               b.output("state_out", y[1]);
+               b.expect("state_out", {4.5, 4});
+             },
+         .tolerance = scaled(64)});
+  struct Bad {
+    const char* id;
+    const char* sentence;
+    std::vector<int64_t> ends;
+  };
+  for (const Bad& bad : {Bad{"start", "cu_seqlens that do not begin with 0", {1, 2, 4}},
+                         Bad{"order", "cu_seqlens that decrease", {0, 3, 2, 4}},
+                         Bad{"end", "cu_seqlens that do not end with T", {0, 2, 5}}})
+    for (const bool backward : {false, true})
+      s.add_failure(
+          std::string(backward ? "delta-rule-backward-cu-seqlens-" : "delta-rule-cu-seqlens-") +
+              bad.id,
+          std::string(bad.sentence) + " are an error",
+          [=](CaseBuilder& b) {
+            const Form f{.id = "",
+                         .sentence = "",
+                         .batch = 1,
+                         .tokens = 4,
+                         .heads = 1,
+                         .each = 1,
+                         .keys = 2,
+                         .values = 3,
+                         .ends = bad.ends};
+            if (backward) {
+              op::gated_delta_rule_backward n;
+              fill(b, f, n);
+              n.dout = b.input("dout", b.graph().type(n.v).dims);
+              n.want_dq = true;
+              b.output("dq", b.add(n)[0]);
+            } else {
+              op::gated_delta_rule n;
+              fill(b, f, n);
+              b.output("o", b.add(n)[0]);
+            }
+          },
+          TENON_INDEX_OUT_OF_RANGE, "");
+}
+
+}  // namespace
+
+void delta_rule_cases(Suite& s) {
+  s.floor({.joined = 100, .own_joined = 14});
+  for (const Form& f : forms()) rows(s, f);
+  known_rows(s);
+}
+
+}  // namespace tenon::conform
