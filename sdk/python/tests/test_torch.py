@@ -147,6 +147,13 @@ class Sharing(Case):
 
 
 class Calls(Case):
+    def test_modes_of_submodules_stay(self):
+        module = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2))
+        module[0].eval()
+        converted = tenon.from_torch(module, (torch.randn(4, 3),), device="cpu")
+        self.assertTrue(converted.training)
+        self.assertEqual([m.training for m in module], [False, True])
+
     def test_symbols(self):
         module = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.Softmax(-1)).eval()
         n = torch.export.Dim("n", min=2, max=32)

@@ -116,7 +116,7 @@ class Module(torch.nn.Module):
         self._leaves = [s for s in self._slots if s.is_argument]
         self._constants = {**exported.constants, **exported.state_dict}
         self._shared: dict[tuple[str, Any], Any] = {}
-        self.train(module.training)
+        self.training = module.training
         self._is_loss = self._returns_loss()
         mutated = {target for kind, target in self._outputs if kind.endswith("_MUTATION")}
         self._mutated = [s.target in mutated or s.name in mutated for s in self._slots]
