@@ -1251,3 +1251,8 @@
     rest.x = x;
     return add(rest, provenance);
   }
+
+  // .k .metric .exclude_self .x .y .dist
+  Node knn(op::knn rest = {}, std::string_view provenance = {}) {
+    return add(rest, provenance);
+  }

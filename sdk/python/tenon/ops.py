@@ -101,6 +101,7 @@ __all__ = [
     "is_nan",
     "istft",
     "kl_div",
+    "knn",
     "l1",
     "l1_loss",
     "l2",
@@ -3639,3 +3640,42 @@ def istft(
          onesided, "length": length},
         (True,),
     )
+
+
+def knn(
+    x: ArrayLike | None = None,
+    y: ArrayLike | None = None,
+    dist: ArrayLike | None = None,
+    *,
+    k: int = 1,
+    metric: str = "euclidean",
+    exclude_self: builtins.bool = True,
+) -> tuple[Array, Array]:
+    """The k nearest candidates of each point, the nearest first. All pairs are compared, so the result is exact.
+
+    - x [.., N, D]: float; the points. y [.., M, D]: the candidates, in the dtype of x and with its batch axes.
+      Absent: x.
+    - dist [.., N, M]: float; given distances, instead of x and y.
+    - k: from 1 to the number of candidates.
+    - metric, of points x and y:
+        - euclidean: √Σ(x - y)².
+        - sqeuclidean: Σ(x - y)².
+        - cosine: 1 - cos, as ½·Σ(x/‖x‖ - y/‖y‖)². A vector of zeros is at distance 1 of all others, and at 0 of
+    itself.
+        - inner: -Σ x·y, so the largest product comes first.
+    - exclude_self: without y, point i is no candidate of point i; equal points of other indices are. dist must then
+      be square. With y it has no effect.
+    - index [.., N, k], i32: the candidates. Equal distances: the lower index first.
+    - distance [.., N, k]: in the accumulation dtype.
+
+    Differences are squared and summed, so distances are accurate for close points far from the origin. With dist,
+    metric has no effect.
+
+    Edge cases. NaN comes last, behind inf; the index is valid. euclidean compares the squares, so distances that are
+    equal only after the root keep the order of their squares. Points without coordinates (D = 0) are refused. The
+    decomposition holds all N·M distances; the kernel of the cpu does not.
+
+    Values of metric: euclidean sqeuclidean cosine inner.
+    Gradient: own rule.
+    """
+    return call("knn", [x, y, dist], {"k": k, "metric": metric, "exclude_self": exclude_self}, (True, True))
