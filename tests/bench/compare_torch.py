@@ -88,6 +88,7 @@ CASES = {
     "inverse_16": ("inverse(f32[4096,16,16])",),
     "cholesky_128": (DEFINITE,),
     "gate": ("(i, w) = group_limited_gate(f32[16384,256], f32[256])",),
+    "knn": ("(i, d) = knn(f32[20000,64]) {k=15}",),
     "argmax": (f"argmax({X})",),
     "topk_50_of_128k": ("(v, i) = topk(f32[8,131072]) {k=50}",),
     "sort_rows": (f"(v, i) = sort({X})",),

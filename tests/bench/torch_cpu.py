@@ -180,6 +180,10 @@ def _():  # 8 groups of 32, 4 of them kept, 8 experts
         w = s.gather(1, i)
         return i, w / (w.sum(1, keepdim=True) + 1e-20) * 2.5
     return gate, mem(4 * 16384 * 272), True
+@case("knn")
+def _():
+    p = R(20000, 64)
+    return (lambda: torch.cdist(p, p).fill_diagonal_(torch.inf).topk(15, largest=False)), fl(2 * 20000**2 * 64), False
 @case("argmax")
 def _(): p = R(N, D); return (lambda: p.argmax(1)), mem(4 * N * D), False
 @case("topk_50_of_128k")
