@@ -97,6 +97,7 @@ CASES = {
     "delta_rule": (f"gated_delta_rule({DELTA})", "in1=-0.1:0.1", "in3=-1:0", "in4=0:1"),
     "delta_rule_bwd": (
         f"(dq, dk, dv, dg, dbeta) = gated_delta_rule_backward({HEADS}, {DELTA})", "in2=-0.1:0.1", "in4=-1:0", "in5=0:1"),
+    "knn": ("(i, d) = knn(f32[20000,64]) {k=15}",),
     "argmax": (f"argmax({X})",),
     "topk_50_of_128k": ("(v, i) = topk(f32[8,131072]) {k=50}",),
     "sort_rows": (f"(v, i) = sort({X})",),

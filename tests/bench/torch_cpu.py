@@ -217,6 +217,10 @@ def _(): forms, wrt = selective(True); return bwd_loop(forms, *wrt), mem(4 * 5 *
 def _(): (run, how), _ = delta(False); return run, fl(7 * 2 * 2048 * 8 * 128 * 128), how
 @case("delta_rule_bwd")
 def _(): forms, wrt = delta(True); return bwd_loop(forms, *wrt), fl(26 * 2 * 2048 * 8 * 128 * 128), True
+@case("knn")
+def _():
+    p = R(20000, 64)
+    return (lambda: torch.cdist(p, p).fill_diagonal_(torch.inf).topk(15, largest=False)), fl(2 * 20000**2 * 64), False
 @case("argmax")
 def _(): p = R(N, D); return (lambda: p.argmax(1)), mem(4 * N * D), False
 @case("topk_50_of_128k")

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """dense.py LIBTENON [--device cpu:0] [--count 300] [--seed 1]
 
-Random cases in f64 beside PyTorch, values and gradients: losses, dense linear algebra, and the gate of a mixture of experts.
+Random cases in f64 beside PyTorch, values and gradients: losses, dense linear algebra, the gate of a mixture of experts, and
+nearest neighbours.
 Each case has a seed of its own, which a failure names, with its graph. Exits with 77 without PyTorch."""
 import sys
 
@@ -209,8 +210,38 @@ def gate(case):
     d.finish("copy(chosen)", y * scale)
 
 
+def neighbours(case):
+    d, rng = Draw(case), case.rng
+    metric, own = rng.choice(["euclidean", "sqeuclidean", "cosine", "inner"]), rng.random() < 0.5
+    batch, coords = case.dims(rng.randint(0, 1), 3), rng.choice([2, 3, 17, 40])
+    rows, count = rng.randint(2, 12), rng.randint(1, 30)
+    excluded = own and rng.random() < 0.8
+    x = d.normal("x", batch + [rows, coords])
+    y = x if own else d.normal("others", batch + [count, coords])
+    if metric == "inner":
+        distances = -(x @ y.mT)
+    elif metric == "cosine":
+        distances = 1 - functional.normalize(x, dim=-1) @ functional.normalize(y, dim=-1).mT
+    else:
+        distances = ((x.unsqueeze(-2) - y.unsqueeze(-3)) ** 2).sum(-1)
+    ranks = distances.detach().clone()
+    if excluded:
+        ranks.diagonal(dim1=-2, dim2=-1).fill_(torch.inf)
+    elif own and metric != "inner":
+        ranks.diagonal(dim1=-2, dim2=-1).fill_(0)  # exact
+    k = rng.randint(1, ranks.shape[-1] - excluded)
+    index = ranks.sort(dim=-1, stable=True).indices[..., :k]
+    near = distances.gather(-1, index)
+    if metric == "euclidean":
+        near = torch.where(near > 0, near, 1).sqrt() * (near > 0)
+    case.output("index", index.to(torch.int32))
+    operands = "x" if own else "x, others"
+    case.lines.append(f"(index, near) = knn({operands}) " + exact.attributes(k=k, metric=metric, exclude_self=excluded))
+    d.finish("copy(near)", near)
+
+
 KINDS = {"losses of pairs": pair_loss, "losses of probabilities": probability_loss, "nll": label_loss, "ctc": path_loss,
-         "solutions": solution, "triangles": triangle, "factors": factor, "gates": gate}
+         "solutions": solution, "triangles": triangle, "factors": factor, "gates": gate, "neighbours": neighbours}
 
 
 def difference(got, want):

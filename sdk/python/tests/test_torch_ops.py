@@ -29,11 +29,15 @@ def flat(found):
     return [found] if isinstance(found, torch.Tensor) else [t for f in found for t in flat(f)]
 
 
+def parts(t):
+    return torch.view_as_real(t.resolve_conj()) if t.is_complex() else t
+
+
 class Ops(unittest.TestCase):
     def check(self, functions, *args, most=2e-5, wrt=True):
         module = Many(functions)
         converted = tenon.from_torch(module, args, device="cpu")
-        inputs = [a.requires_grad_() for a in args if wrt and a.is_floating_point()]
+        inputs = [a.requires_grad_() for a in args if wrt and (a.is_floating_point() or a.is_complex())]
         want, got = module(*args), converted(*args)
         for name in functions:
             for w, g in zip(flat(want[name]), flat(got[name])):
@@ -45,7 +49,7 @@ class Ops(unittest.TestCase):
             torch.manual_seed(3)
             terms = {}
             for name in functions:
-                for r in flat(results[name]):
+                for r in map(parts, flat(results[name])):
                     if r.requires_grad and r.is_floating_point():
                         terms[name] = terms.get(name, 0) + (r * torch.randn(r.shape)).sum()
             loss = sum(terms.values())

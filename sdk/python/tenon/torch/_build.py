@@ -19,6 +19,7 @@ from .._tenon import Graph, Value
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
 FLOATS = (DType.f32, DType.f16, DType.bf16, DType.f64)
+COMPLEX = (DType.c64, DType.c128)
 _PYTHON: dict[Any, Callable[..., Any]] = {
     f: f
     for f in (
@@ -100,7 +101,8 @@ class Translator:
         """A constant: an array, or a number of a dtype."""
         if dtype is None:
             return self.graph.constant(np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value))
-        key = (value if value == value else "nan", dtype.name + type(value).__name__ + str(np.signbit(float(value))))
+        signs = np.signbit([np.real(value), np.imag(value)])
+        key = (value if value == value else "nan", dtype.name + type(value).__name__ + str(signs))
         if key not in self._constants:
             if dtype in (DType.bf16, DType.f8e4m3, DType.f8e5m2):
                 wide = self.graph.constant(np.array(value, np.float32))
@@ -143,7 +145,7 @@ class Translator:
 
     def stop_gradient(self, x: Value) -> Value:
         """An op `stop_gradient`, where it matters."""
-        return self.add("stop_gradient", [x]) if self.differentiates and x.dtype in FLOATS else x
+        return self.add("stop_gradient", [x]) if self.differentiates and x.dtype in FLOATS + COMPLEX else x
 
     # ---- Shapes
 

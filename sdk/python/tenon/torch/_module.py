@@ -116,7 +116,7 @@ class Module(torch.nn.Module):
         self._leaves = [s for s in self._slots if s.is_argument]
         self._constants = {**exported.constants, **exported.state_dict}
         self._shared: dict[tuple[str, Any], Any] = {}
-        self.train(module.training)
+        self.training = module.training
         self._is_loss = self._returns_loss()
         mutated = {target for kind, target in self._outputs if kind.endswith("_MUTATION")}
         self._mutated = [s.target in mutated or s.name in mutated for s in self._slots]
@@ -130,7 +130,7 @@ class Module(torch.nn.Module):
         needed = [
             i
             for i, t in enumerate(tensors)
-            if isinstance(t, torch.Tensor) and t.requires_grad and t.is_floating_point()
+            if isinstance(t, torch.Tensor) and t.requires_grad and (t.is_floating_point() or t.is_complex())
         ]
         if needed and torch.is_grad_enabled():
             results = _Function.apply(self, tuple(needed), *tensors)
@@ -216,7 +216,7 @@ class Module(torch.nn.Module):
         program = self._program(values, wrt, alone, tuple(given or ()))
         memory = [t.detach() if t.requires_grad else t for t in tensors if isinstance(t, torch.Tensor)]
         memory += list((given or {}).values())
-        found = program([t if t.is_contiguous() else t.contiguous() for t in memory])
+        found = program([t.resolve_conj().resolve_neg().contiguous() for t in memory])
         if alone:
             return found
         results = [program.results[i] if at is None else found[at] for i, at in enumerate(program.places)]

@@ -17,8 +17,10 @@ from .._runtime import default_runtime
 from .._tenon import Store, Tensor, Value
 from . import (
     _ops_attention,
+    _ops_complex,
     _ops_experts,
     _ops_index,
+    _ops_linalg,
     _ops_math,
     _ops_nn,
     _ops_order,
@@ -27,12 +29,14 @@ from . import (
     _ops_reduce,
     _ops_shape,
 )
-from ._build import Translator, is_covered, name_of, path_of, refuse
+from ._build import COMPLEX, Translator, is_covered, name_of, path_of, refuse
 
 _RULES = (
     _ops_attention,
+    _ops_complex,
     _ops_experts,
     _ops_index,
+    _ops_linalg,
     _ops_math,
     _ops_nn,
     _ops_order,
@@ -64,7 +68,7 @@ def differentiable(graph: torch.fx.Graph, places: Sequence[int]) -> list[bool]:
         if node.op == "output":
             return [isinstance(r, torch.fx.Node) and r in depend for r in node.args[0]]
         value = node.meta.get("val")
-        is_float = not isinstance(value, torch.Tensor) or value.is_floating_point()
+        is_float = not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex()
         stops = name_of(node.target) == "detach.default"
         if is_float and not stops and any(n in depend for n in node.all_input_nodes):
             depend.add(node)
@@ -119,6 +123,8 @@ class Program:
             for i in given:
                 y = self.results[i]
                 dy = b.graph.input(f"d.y{i}", y.dtype, b.shape(y))
+                if y.dtype in COMPLEX:  # their parts are independent
+                    y, dy = (b.add("view_as_real", [v]) for v in (y, dy))
                 part = b.reduce("sum", b.binary("mul", y, dy))
                 part = b.cast(part, DType.f32 if part.dtype in (DType.f16, DType.bf16) else part.dtype)
                 loss = part if loss is None else b.binary("add", loss, part, DType.f32)
