@@ -1271,3 +1271,106 @@
     rest.coeffs = coeffs;
     return add(rest, provenance);
   }
+
+  // .sr .n_fft .n_mels .fmin .fmax .scale .norm .dtype
+  Node mel_filterbank(op::mel_filterbank rest = {}, std::string_view provenance = {}) {
+    return add(rest, provenance);
+  }
+
+  // .floor .log .dynamic_range .affine .max_scope
+  Node log_mel(Value x, Value w, op::log_mel rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    rest.w = w;
+    return add(rest, provenance);
+  }
+
+  // .floor .log .dynamic_range .affine .max_scope .want_dw
+  Node log_mel_backward(Value dy, Value x, Value w, op::log_mel_backward rest = {},
+                        std::string_view provenance = {}) {
+    rest.dy = dy;
+    rest.x = x;
+    rest.w = w;
+    return add(rest, provenance);
+  }
+
+  // .sr .n_fft .hop .n_mels .fmin .fmax .scale .norm .center .pad_mode .drop_last .floor .log
+  // .dynamic_range .affine .max_scope .window
+  Node log_mel_spectrogram(Value x, op::log_mel_spectrogram rest = {},
+                           std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .fs .nperseg .noverlap .nfft .detrend .onesided .scaling .average .window
+  Node welch_psd(Value x, op::welch_psd rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .k .select .height .min_distance .prominence
+  Node spectrum_peaks(Value x, op::spectrum_peaks rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .fs .nperseg .noverlap .nfft .detrend .onesided .scaling .average .k .select .height
+  // .min_distance .prominence .window
+  Node welch_peaks(Value x, op::welch_peaks rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
+  // .dt_softplus .layout .d .z .dt_bias .h0 .want_h_last
+  Node selective_scan(Value u, Value dt, Value a, Value b, Value c, op::selective_scan rest = {},
+                      std::string_view provenance = {}) {
+    rest.u = u;
+    rest.dt = dt;
+    rest.a = a;
+    rest.b = b;
+    rest.c = c;
+    return add(rest, provenance);
+  }
+
+  // .dt_softplus .layout .d .z .dt_bias .h0 .dh_last .want_du .want_ddt .want_da .want_db .want_dc
+  // .want_dd .want_dz .want_ddt_bias .want_dh0
+  Node selective_scan_backward(Value dy, Value u, Value dt, Value a, Value b, Value c,
+                               op::selective_scan_backward rest = {},
+                               std::string_view provenance = {}) {
+    rest.dy = dy;
+    rest.u = u;
+    rest.dt = dt;
+    rest.a = a;
+    rest.b = b;
+    rest.c = c;
+    return add(rest, provenance);
+  }
+
+  // .scale .qk_l2norm .chunk .state .cu_seqlens .want_state_out
+  Node gated_delta_rule(Value q, Value k, Value v, Value g, Value beta,
+                        op::gated_delta_rule rest = {}, std::string_view provenance = {}) {
+    rest.q = q;
+    rest.k = k;
+    rest.v = v;
+    rest.g = g;
+    rest.beta = beta;
+    return add(rest, provenance);
+  }
+
+  // .scale .qk_l2norm .chunk .state .cu_seqlens .dstate_out .want_dq .want_dk .want_dv .want_dg
+  // .want_dbeta .want_dstate
+  Node gated_delta_rule_backward(Value dout, Value q, Value k, Value v, Value g, Value beta,
+                                 op::gated_delta_rule_backward rest = {},
+                                 std::string_view provenance = {}) {
+    rest.dout = dout;
+    rest.q = q;
+    rest.k = k;
+    rest.v = v;
+    rest.g = g;
+    rest.beta = beta;
+    return add(rest, provenance);
+  }
+
+  // .k .metric .exclude_self .x .y .dist
+  Node knn(op::knn rest = {}, std::string_view provenance = {}) {
+    return add(rest, provenance);
+  }

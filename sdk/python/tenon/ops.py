@@ -79,6 +79,7 @@ __all__ = [
     "fft",
     "floor",
     "fmod",
+    "gated_delta_rule",
     "gather",
     "gather_elements",
     "gelu",
@@ -101,6 +102,7 @@ __all__ = [
     "is_nan",
     "istft",
     "kl_div",
+    "knn",
     "l1",
     "l1_loss",
     "l2",
@@ -114,6 +116,8 @@ __all__ = [
     "log",
     "log1p",
     "log2",
+    "log_mel",
+    "log_mel_spectrogram",
     "logical_and",
     "logical_not",
     "logical_or",
@@ -129,6 +133,7 @@ __all__ = [
     "maximum",
     "maxpool2d",
     "mean",
+    "mel_filterbank",
     "min",
     "minimum",
     "mish",
@@ -169,6 +174,7 @@ __all__ = [
     "scatter_elements_add",
     "scatter_elements_reduce",
     "scatter_reduce",
+    "selective_scan",
     "selu",
     "sgd",
     "shift_left",
@@ -183,6 +189,7 @@ __all__ = [
     "softplus",
     "softsign",
     "sort",
+    "spectrum_peaks",
     "splat_project",
     "splat_sh",
     "sqrt",
@@ -201,6 +208,8 @@ __all__ = [
     "trunc",
     "view_as_complex",
     "view_as_real",
+    "welch_peaks",
+    "welch_psd",
     "where",
 ]
 
@@ -3708,3 +3717,441 @@ def splat_sh(means: ArrayLike, viewmats: ArrayLike, coeffs: ArrayLike, *, degree
     Gradient: by decomposition.
     """
     return call("splat_sh", [means, viewmats, coeffs], {"degree": degree}, (True,))
+
+
+def mel_filterbank(
+    *,
+    sr: float = 16000.0,
+    n_fft: int = 400,
+    n_mels: int = 80,
+    fmin: float = 0.0,
+    fmax: float | None = None,
+    scale: str = "slaney",
+    norm: str = "slaney",
+    dtype: DTypeLike | None = "f32",
+) -> Array:
+    """The weights w [n_mels, n_fft/2 + 1] of triangular filters over the bins of a transform of n_fft samples:
+
+        w[m,k] = max(0, min((f_k - e_m)/(e_(m+1) - e_m), (e_(m+2) - f_k)/(e_(m+2) - e_(m+1)))),    f_k = k·sr/n_fft
+
+    The n_mels + 2 edges e are equally spaced on the mel scale from fmin to fmax. Weights are computed in f64 and
+    rounded to dtype: f32, f16, bf16 or f64.
+
+    - sr: the sample rate in Hz, positive. n_fft, n_mels: positive, with at most 2^27 weights.
+    - fmin, fmax: 0 ≤ fmin < fmax ≤ sr/2; unset, fmax is sr/2.
+    - scale: slaney is 3f/200 mel below 1000 Hz and 15 + 27·ln(f/1000)/ln 6.4 from there on; htk is 2595·log10(1 +
+      f/700).
+    - norm: slaney multiplies filter m by 2/(e_(m+2) - e_m), so that each has the area 1; none leaves peaks of 1.
+    - A filter that is narrower than a bin may have no weights.
+
+    Values of scale: slaney htk.
+    Values of norm: slaney none.
+    Values of dtype: f32 f16 bf16 f64.
+    Gradient: by decomposition.
+    """
+    return call(
+        "mel_filterbank",
+        [],
+        {"sr": sr, "n_fft": n_fft, "n_mels": n_mels, "fmin": fmin, "fmax": fmax, "scale": scale, "norm": norm, "dtype":
+         None if dtype is None else DType.of(dtype)},
+        (True,),
+    )
+
+
+def log_mel(
+    x: ArrayLike,
+    w: ArrayLike,
+    *,
+    floor: float = 1e-10,
+    log: str = "log10",
+    dynamic_range: float = 8.0,
+    affine: builtins.bool = True,
+    max_scope: str = "example",
+) -> Array:
+    """The powers x [B, F, frames] times the filters w [n_mels, F], as logarithms y [B, n_mels, frames]; see above for
+    the attributes. x is f32 or f64, or the complex result of stft, whose powers are re² + im². w has the dtype of x,
+    or of its parts.
+
+    - floor, log (log10 or log), dynamic_range, affine, max_scope (example, tensor or frame): see above.
+
+    Values of log: log10 log.
+    Values of max_scope: example tensor frame.
+    Gradient: own rule.
+    """
+    return call(
+        "log_mel",
+        [x, w],
+        {"floor": floor, "log": log, "dynamic_range": dynamic_range, "affine": affine, "max_scope": max_scope},
+        (True,),
+    )
+
+
+def log_mel_spectrogram(
+    x: ArrayLike,
+    window: ArrayLike | None = None,
+    *,
+    sr: float = 16000.0,
+    n_fft: int = 400,
+    hop: int = 160,
+    n_mels: int = 80,
+    fmin: float = 0.0,
+    fmax: float | None = None,
+    scale: str = "slaney",
+    norm: str = "slaney",
+    center: builtins.bool = True,
+    pad_mode: str = "reflect",
+    drop_last: builtins.bool = True,
+    floor: float = 1e-10,
+    log: str = "log10",
+    dynamic_range: float = 8.0,
+    affine: builtins.bool = True,
+    max_scope: str = "example",
+) -> Array:
+    """log_mel of the spectra of the signals x [B, T], f32 or f64: y [B, n_mels, frames] in the dtype of x. The kernel
+    of the cpu writes no spectra.
+
+    - n_fft, hop, center, pad_mode (reflect or constant), window [n_fft]: as for stft. Without a window, Hann's: 0.5
+      - 0.5·cos(2πj/n_fft).
+    - drop_last: without the last frame. With center and an even n_fft, T/hop frames remain (rounded down).
+    - sr, n_mels, fmin, fmax, scale (slaney or htk), norm (slaney or none): the filters, see mel_filterbank.
+    - floor, log (log10 or log), dynamic_range, affine, max_scope (example, tensor or frame): see above.
+
+    Values of scale: slaney htk.
+    Values of norm: slaney none.
+    Values of pad_mode: reflect constant.
+    Values of log: log10 log.
+    Values of max_scope: example tensor frame.
+    Gradient: by decomposition.
+    """
+    return call(
+        "log_mel_spectrogram",
+        [x, window],
+        {"sr": sr, "n_fft": n_fft, "hop": hop, "n_mels": n_mels, "fmin": fmin, "fmax": fmax, "scale": scale, "norm":
+         norm, "center": center, "pad_mode": pad_mode, "drop_last": drop_last, "floor": floor, "log": log,
+         "dynamic_range": dynamic_range, "affine": affine, "max_scope": max_scope},
+        (True,),
+    )
+
+
+def welch_psd(
+    x: ArrayLike,
+    window: ArrayLike | None = None,
+    *,
+    fs: float = 1.0,
+    nperseg: int = 256,
+    noverlap: int = -1,
+    nfft: int = 0,
+    detrend: str = "constant",
+    onesided: builtins.bool = True,
+    scaling: str = "density",
+    average: str = "mean",
+) -> Array:
+    """The mean power p [B, bins] of segments of the signals x [B, T], f32 or f64, in the dtype of x. Each segment of
+    nperseg samples loses its trend, is multiplied by the window, filled with zeros to nfft samples and transformed:
+
+        p[f] = c[f] · scale · average over the segments of |X[f]|²
+
+    c is 2 for bins that stand for two, and 1 for bin 0, for bin nfft/2 of an even nfft, and without onesided.
+
+    - nperseg: at most T. noverlap: samples that neighbouring segments share, below nperseg; -1 means nperseg/2
+      (rounded down). There are (T - noverlap)/(nperseg - noverlap) segments (rounded down); samples behind them are
+      not used.
+    - nfft: 0 means nperseg; a larger one interpolates bins.
+    - window [nperseg], in the dtype of x; absent: Hann's, 0.5 - 0.5·cos(2πj/nperseg). A window whose squares
+      (density) or weights (spectrum) add up to 0 fails with numeric_error.
+    - detrend: constant subtracts the mean of the segment, linear the line of least squares, none nothing.
+    - onesided: bins 0 to nfft/2; else all nfft.
+    - fs: samples per second, positive. scaling: density has the scale 1/(fs·Σ window²), spectrum 1/(Σ window)².
+    - average: mean, or median, divided by the bias of the median of such powers: 1 + Σ (1/(2i+1) - 1/(2i)) for i
+      from 1 to (segments - 1)/2.
+    - Each signal is computed by itself: a NaN stays in its row.
+
+    Values of detrend: constant none linear.
+    Values of scaling: density spectrum.
+    Values of average: mean median.
+    Gradient: by decomposition.
+    """
+    return call(
+        "welch_psd",
+        [x, window],
+        {"fs": fs, "nperseg": nperseg, "noverlap": noverlap, "nfft": nfft, "detrend": detrend, "onesided": onesided,
+         "scaling": scaling, "average": average},
+        (True,),
+    )
+
+
+def spectrum_peaks(
+    x: ArrayLike,
+    *,
+    k: int = 1,
+    select: str = "local_maxima",
+    height: float | None = None,
+    min_distance: int = 1,
+    prominence: float = 0.0,
+) -> tuple[Array, Array, Array]:
+    """The k best peaks of each row of x [B, F], f32 or f64: index [B, k] in i32, power [B, k] in the dtype of x, and
+    count [B] in i32, how many of the k slots are used. Larger powers come first, of equal ones the lower index.
+    Unused slots have index -1 and power 0. Complex x [B, S, F] stands for the mean over S of re² + im².
+
+    - k: 1 or more.
+    - select: local_maxima are runs of equal numbers between smaller ones; the index is the middle of the run,
+      rounded down. The first and the last bin are in no peak. top_bins are the largest bins at any place; k is at
+      most F, and there are no filters.
+    - height: the least power of a peak; unset: any.
+    - min_distance: peaks nearer than this to a larger one that stays are dropped. Of equal peaks the last one counts
+      as the larger one.
+    - prominence: the least height over the higher one of the two valleys beside a peak. A valley is the lowest
+      number on the way to a larger one, or to the end of the row.
+    - Filters apply in this order, then the best k are taken.
+    - NaN is larger or smaller than no number, so it is in no peak, nor beside one. top_bins takes it last.
+
+    Values of select: local_maxima top_bins.
+    Gradient: own rule.
+    """
+    return call(
+        "spectrum_peaks",
+        [x],
+        {"k": k, "select": select, "height": height, "min_distance": min_distance, "prominence": prominence},
+        (True, True, True),
+    )
+
+
+def welch_peaks(
+    x: ArrayLike,
+    window: ArrayLike | None = None,
+    *,
+    fs: float = 1.0,
+    nperseg: int = 256,
+    noverlap: int = -1,
+    nfft: int = 0,
+    detrend: str = "constant",
+    onesided: builtins.bool = True,
+    scaling: str = "density",
+    average: str = "mean",
+    k: int = 1,
+    select: str = "local_maxima",
+    height: float | None = None,
+    min_distance: int = 1,
+    prominence: float = 0.0,
+) -> tuple[Array, Array, Array]:
+    """spectrum_peaks of the result of welch_psd, in one kernel on the cpu. x [B, T], window [nperseg]; index, power and
+    count are those of spectrum_peaks.
+
+    - fs, nperseg, noverlap, nfft, detrend (constant, none or linear), onesided, scaling (density or spectrum),
+      average (mean or median): see welch_psd.
+    - k, select (local_maxima or top_bins), height, min_distance, prominence: see spectrum_peaks.
+
+    Values of detrend: constant none linear.
+    Values of scaling: density spectrum.
+    Values of average: mean median.
+    Values of select: local_maxima top_bins.
+    Gradient: by decomposition.
+    """
+    return call(
+        "welch_peaks",
+        [x, window],
+        {"fs": fs, "nperseg": nperseg, "noverlap": noverlap, "nfft": nfft, "detrend": detrend, "onesided": onesided,
+         "scaling": scaling, "average": average, "k": k, "select": select, "height": height, "min_distance":
+         min_distance, "prominence": prominence},
+        (True, True, True),
+    )
+
+
+@overload
+def selective_scan(
+    u: ArrayLike,
+    dt: ArrayLike,
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike,
+    d: ArrayLike | None = None,
+    z: ArrayLike | None = None,
+    dt_bias: ArrayLike | None = None,
+    h0: ArrayLike | None = None,
+    *,
+    dt_softplus: builtins.bool = False,
+    layout: str = "bdl",
+    all_outputs: Literal[False] = False,
+) -> Array: ...
+@overload
+def selective_scan(
+    u: ArrayLike,
+    dt: ArrayLike,
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike,
+    d: ArrayLike | None = None,
+    z: ArrayLike | None = None,
+    dt_bias: ArrayLike | None = None,
+    h0: ArrayLike | None = None,
+    *,
+    dt_softplus: builtins.bool = False,
+    layout: str = "bdl",
+    all_outputs: Literal[True],
+) -> tuple[Array, Array]: ...
+def selective_scan(
+    u: ArrayLike,
+    dt: ArrayLike,
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike,
+    d: ArrayLike | None = None,
+    z: ArrayLike | None = None,
+    dt_bias: ArrayLike | None = None,
+    h0: ArrayLike | None = None,
+    *,
+    dt_softplus: builtins.bool = False,
+    layout: str = "bdl",
+    all_outputs: builtins.bool = False,
+) -> Any:
+    """The recurrence of Mamba, for each sequence, channel d and state n:
+
+        δ_t = dt_t + dt_bias               (softplus of it with dt_softplus)
+        h_t = exp(δ_t·a)·h_{t-1} + δ_t·b_t·u_t
+        y_t = (Σ_n c_t·h_t + d·u_t)·silu(z_t)
+
+    B sequences, D channels, L steps, N states of each channel. Channel d reads group d / (D/G) of b and c.
+
+    - u, dt, z: float, [B, D, L], or [B, L, D] with layout bld. z absent: no factor.
+    - b, c: dtype of u, [B, G, N, L], or [B, L, G, N] with bld. Without the axis G there is one group. G divides D.
+    - a [D, N], d [D], dt_bias [D], h0 [B, D, N]: the accumulation dtype. Absent ones count as 0.
+    - layout: bdl or bld. dt_softplus: as above.
+    - y: type of u. h_last [B, D, N]: the last state. States are in the accumulation dtype at every step.
+
+    A step of generation has L = 1; h0 is the h_last of the step before.
+
+    Mamba-2 (SSD) has one a and one dt for each head of D/H channels: expand both to the channels of their head, and
+    a to all N states.
+
+    Edge cases. L = 0: y is empty and h_last is h0. a above 0 is allowed, and a state may become infinite. N is at
+    least 1. Complex a is refused.
+
+    Values of layout: bdl bld.
+    Gradient: own rule.
+    """
+    return call(
+        "selective_scan",
+        [u, dt, a, b, c, d, z, dt_bias, h0],
+        {"dt_softplus": dt_softplus, "layout": layout},
+        (True, all_outputs),
+    )
+
+
+@overload
+def gated_delta_rule(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    g: ArrayLike,
+    beta: ArrayLike,
+    state: ArrayLike | None = None,
+    cu_seqlens: ArrayLike | None = None,
+    *,
+    scale: float | None = None,
+    qk_l2norm: builtins.bool = False,
+    chunk: int = 64,
+    all_outputs: Literal[False] = False,
+) -> Array: ...
+@overload
+def gated_delta_rule(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    g: ArrayLike,
+    beta: ArrayLike,
+    state: ArrayLike | None = None,
+    cu_seqlens: ArrayLike | None = None,
+    *,
+    scale: float | None = None,
+    qk_l2norm: builtins.bool = False,
+    chunk: int = 64,
+    all_outputs: Literal[True],
+) -> tuple[Array, Array]: ...
+def gated_delta_rule(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    g: ArrayLike,
+    beta: ArrayLike,
+    state: ArrayLike | None = None,
+    cu_seqlens: ArrayLike | None = None,
+    *,
+    scale: float | None = None,
+    qk_l2norm: builtins.bool = False,
+    chunk: int = 64,
+    all_outputs: builtins.bool = False,
+) -> Any:
+    """The recurrence of Gated DeltaNet, Qwen3-Next and Kimi Delta Attention. For each sequence and value head, with a
+    state S [K, V]:
+
+        S' = exp(g_t)·S_{t-1}
+        r  = v_t - S'ᵀ·k_t
+        S_t = S' + k_t·(beta_t·r)ᵀ
+        o_t = scale·S_tᵀ·q_t
+
+    B sequences of T tokens, H key heads, HV value heads. HV is a multiple of H; value head i reads key head i /
+    (HV/H).
+
+    - q, k [B, T, H, K], v [B, T, HV, V]: float. beta [B, T, HV]: dtype of q.
+    - g: the logarithm of the decay, in the accumulation dtype. [B, T, HV], or [B, T, HV, K] for a decay of each row
+      of S.
+    - state: the first states, [B, HV, K, V] in the accumulation dtype; absent: zeros. state_out: the last ones.
+    - cu_seqlens [S + 1], index dtype: S sequences lie behind each other in one batch entry, B = 1, and sequence i
+      has the tokens from cu_seqlens[i] to cu_seqlens[i + 1]. Then there are S states.
+    - scale: K^-½ by default. qk_l2norm: divides each row x of q and k by √(Σx² + 1e-6) first.
+    - chunk: the number of tokens that a device may join into products of matrices. It changes no result beyond
+      rounding.
+    - o: type of v.
+
+    A step of generation has T = 1; state is the state_out of the step before.
+
+    Edge cases. T = 0: o is empty and state_out is state. Sequences may be empty. cu_seqlens that do not begin with
+    0, decrease, or do not end with T fail with index_out_of_range. g above 0 is allowed.
+
+    Gradient: own rule.
+    """
+    return call(
+        "gated_delta_rule",
+        [q, k, v, g, beta, state, cu_seqlens],
+        {"scale": scale, "qk_l2norm": qk_l2norm, "chunk": chunk},
+        (True, all_outputs),
+    )
+
+
+def knn(
+    x: ArrayLike | None = None,
+    y: ArrayLike | None = None,
+    dist: ArrayLike | None = None,
+    *,
+    k: int = 1,
+    metric: str = "euclidean",
+    exclude_self: builtins.bool = True,
+) -> tuple[Array, Array]:
+    """The k nearest candidates of each point, the nearest first. All pairs are compared, so the result is exact.
+
+    - x [.., N, D]: float; the points. y [.., M, D]: the candidates, in the dtype of x and with its batch axes.
+      Absent: x.
+    - dist [.., N, M]: float; given distances, instead of x and y.
+    - k: from 1 to the number of candidates.
+    - metric, of points x and y:
+        - euclidean: √Σ(x - y)².
+        - sqeuclidean: Σ(x - y)².
+        - cosine: 1 - cos, as ½·Σ(x/‖x‖ - y/‖y‖)². A vector of zeros is at distance 1 of all others, and at 0 of
+    itself.
+        - inner: -Σ x·y, so the largest product comes first.
+    - exclude_self: without y, point i is no candidate of point i; equal points of other indices are. dist must then
+      be square. With y it has no effect.
+    - index [.., N, k], i32: the candidates. Equal distances: the lower index first.
+    - distance [.., N, k]: in the accumulation dtype.
+
+    Differences are squared and summed, so distances are accurate for close points far from the origin. With dist,
+    metric has no effect.
+
+    Edge cases. NaN comes last, behind inf; the index is valid. euclidean compares the squares, so distances that are
+    equal only after the root keep the order of their squares. Points without coordinates (D = 0) are refused. The
+    decomposition holds all N·M distances; the kernel of the cpu does not.
+
+    Values of metric: euclidean sqeuclidean cosine inner.
+    Gradient: own rule.
+    """
+    return call("knn", [x, y, dist], {"k": k, "metric": metric, "exclude_self": exclude_self}, (True, True))
