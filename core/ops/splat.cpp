@@ -9,7 +9,6 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/padded.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
@@ -148,7 +147,7 @@ std::array<Vector3, 3> rotation_matrix(Builder& b, const std::array<Value, 4>& q
 
 // ---- splat_project
 
-// What is culled is computed from harmless numbers, so that neither a value nor a gradient is NaN.
+// Culled Gaussians use safe placeholder values, so that no value and no gradient is NaN.
 bool splat_project_lower(Lower& l, const op::splat_project& n) {
   Builder& b = l.b;
   const DType t = b.dtype(n.means);
@@ -200,6 +199,11 @@ bool splat_project_lower(Lower& l, const op::splat_project& n) {
   for (size_t r = 0; r < 3; ++r) p[r] = b.plus(dot(b, view[r], position), shift[r]);
   Value seen = b.logical("and", b.compare("gt", p[2], n.near), b.compare("lt", p[2], n.far));
   seen = b.logical("and", seen, b.logical("and", good, camera));
+  // Gradients divide by the depth twice.
+  const Value safe = b.where(seen, p[2], one);
+  for (const Value part : {p[0], p[1]})
+    seen = b.logical("and", seen, finite(b, b.over(b.over(part, safe), safe)));
+  for (Value& part : p) part = b.where(seen, part, zero);
   const Value depth = b.where(seen, p[2], one);
   const Value over_x = b.over(p[0], depth), over_y = b.over(p[1], depth);
 
@@ -244,8 +248,10 @@ bool splat_project_lower(Lower& l, const op::splat_project& n) {
   const Spread all = spread(ax, ay);
   const Value u = b.plus(b.times(over_x, fx), cx), v = b.plus(b.times(over_y, fy), cy);
   const Value half = b.times(b.plus(all.xx, all.yy), 0.5);
-  const Value root =
-      b.unary("sqrt", b.max(b.minus(b.times(half, half), all.det), b.scalar(t, 0.01)));
+  // h² - det, which would cancel for round Gaussians.
+  const Value apart = b.times(b.minus(all.xx, all.yy), 0.5);
+  const Value square = b.plus(b.times(apart, apart), b.times(all.xy, all.xy));
+  const Value root = b.unary("sqrt", b.max(square, b.scalar(t, 0.01)));
   const Value radius = b.unary("ceil", b.times(b.unary("sqrt", b.plus(half, root)), 3));
 
   const auto keep = [&](Value condition) { seen = b.logical("and", seen, condition); };
@@ -257,7 +263,7 @@ bool splat_project_lower(Lower& l, const op::splat_project& n) {
     keep(b.compare("gt", b.plus(at, radius), 0));
     keep(b.compare("lt", b.minus(at, radius), size));
   }
-  // Of what is seen alone, once more: gradients of what is not would meet infinities here.
+  // Once more for visible Gaussians only: the gradients of culled ones would meet infinities here.
   for (Vector3* row : {&ax, &ay})
     for (Value& part : *row) part = b.where(seen, part, zero);
   const Spread shown = spread(ax, ay);
@@ -328,8 +334,16 @@ Vector3 directions(Builder& b, Value means, Value viewmats) {
   return d;
 }
 
-bool splat_sh_lower(Lower& l, const op::splat_sh& n) {
+// A Gaussian that is not finite gets the color of zeros, and no gradient.
+bool splat_sh_lower(Lower& l, const op::splat_sh& one) {
   Builder& b = l.b;
+  op::splat_sh n = one;
+  const Value zero = b.scalar(b.dtype(n.means), 0);
+  Value rows = finite_rows(b, n.coeffs);
+  if (n.degree > 0) rows = b.min(rows, finite_rows(b, n.means));
+  const Value good = b.compare("ne", rows, b.scalar_int(kI32, 0));
+  n.means = b.where(b.unsqueeze(good, 1), n.means, zero);
+  n.coeffs = b.where(b.unsqueeze(b.unsqueeze(good, 1), 2), n.coeffs, zero);
   const std::vector<Value> basis = harmonics(b, directions(b, n.means, n.viewmats), n.degree);
   const Dim points = b.shape(n.means)[0];
   Value sum;

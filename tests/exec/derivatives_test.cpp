@@ -2,7 +2,9 @@
 // Forward derivatives and bodies over a batch, by value: against closed forms, against finite
 // differences, against torch.func, and each against the other. tests/conformance/vmap.cpp has every
 // op.
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "derivatives_expected.hpp"
 #include "rig.hpp"
@@ -281,6 +283,65 @@ TEST_SUITE("exec/derivatives") {
       for (int64_t e = 0; e < 3; ++e) {
         const Inputs one = {{"a", example(matrices, e)}, {"b", example(right, e)}};
         CHECK(far_apart(example(got, e), run(device, body, one).at("x")) < 1e-14);
+      }
+    }
+  }
+
+  TEST_CASE("splats: Gaussians that no camera sees give no NaN to the gradients of cameras") {
+    for (const std::string& device : control_devices()) {
+      CAPTURE(device);
+      // The gradients by the cameras' matrices, with a first Gaussian of this mean and color.
+      const auto gradients = [&](std::vector<float> mean, float color) {
+        Graph g("splats");
+        const Value means = g.input("means", {f32, {2, 3}}), views = g.input("v", {f32, {1, 4, 4}});
+        const Value ks = g.input("k", {f32, {1, 3, 3}}), coeffs = g.input("c", {f32, {2, 4, 3}});
+        const Node y = g.add(op::splat_project{.width = 64,
+                                               .height = 64,
+                                               .means = means,
+                                               .quats = g.input("q", {f32, {2, 4}}),
+                                               .scales = g.input("s", {f32, {2, 3}}),
+                                               .viewmats = views,
+                                               .intrinsics = ks});
+        const Value colors =
+            g.add(op::splat_sh{.degree = 1, .means = means, .viewmats = views, .coeffs = coeffs});
+        const auto sum = [&](Value v) { return Value(g.add(op::reduce{.kind = "sum", .x = v})); };
+        // The colors of what is culled do not count.
+        const Value shown = g.add(op::narrow{.start = {0, 1, 0}, .len = {1, 1, 3}, .x = colors});
+        const Value loss =
+            sum(g.add(op::concat{.axis = 0,
+                                 .xs = {g.add(op::reshape{.shape = {4}, .x = y[1]}),
+                                        g.add(op::reshape{.shape = {6}, .x = y[3]}),
+                                        g.add(op::reshape{.shape = {3}, .x = shown})}}));
+        const std::vector<Value> d = g.gradients(loss, {means, views, ks});
+        g.output("means", d[0]), g.output("views", d[1]), g.output("ks", d[2]);
+        const auto tensor = [](std::vector<int64_t> dims, const std::vector<float>& values) {
+          Tensor t(TensorType(f32, std::move(dims)));
+          std::ranges::copy(values, t.values<float>().begin());
+          return t;
+        };
+        mean.insert(mean.end(), {0.1f, 0.2f, 2});
+        std::vector<float> all(24, 0.25f);
+        all[0] = color;
+        return run(device, g,
+                   {{"means", tensor({2, 3}, mean)},
+                    {"v", tensor({1, 4, 4}, {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1})},
+                    {"k", tensor({1, 3, 3}, {50, 0, 32, 0, 50, 32, 0, 0, 1})},
+                    {"q", tensor({2, 4}, {1, 0, 0, 0, 1, 0.2f, 0, 0})},
+                    {"s", tensor({2, 3}, {0.1f, 0.2f, 0.3f, 0.1f, 0.2f, 0.3f})},
+                    {"c", tensor({2, 4, 3}, all)}});
+      };
+      const auto wanted = gradients({0, 0, -1}, 0);  // behind the camera
+      const float nan = std::numeric_limits<float>::quiet_NaN();
+      for (const auto& [mean, color] : {std::pair(std::vector<float>{1e37f, 0, 0.02f}, 0.f),
+                                        std::pair(std::vector<float>{3e38f, 3e38f, 0.005f}, 0.f),
+                                        std::pair(std::vector<float>{0, nan, 2}, 0.f),
+                                        std::pair(std::vector<float>{0, 0, -1}, nan)}) {
+        const auto got = gradients(mean, color);
+        for (const char* name : {"means", "views", "ks"}) {
+          CAPTURE(name);
+          const auto x = got.at(name).values<float>(), y = wanted.at(name).values<float>();
+          CHECK(std::ranges::equal(x, y, [](float p, float q) { return p == q; }));
+        }
       }
     }
   }

@@ -127,7 +127,7 @@ void project_rows(Suite& s) {
          .tolerance = scaled(64)});
 }
 
-// Alone what is last is seen.
+// Only the last Gaussian is visible.
 void culled_rows(Suite& s) {
   struct Form {
     const char* id;
@@ -141,8 +141,8 @@ void culled_rows(Suite& s) {
       {"in-the-camera", "in the camera", {{0, 0, 0, 0, 0, 2}, q, size}},
       {"near", "nearer than near", {{0, 0, 0.5, 0, 0, 2}, q, size}, {.near = 1}},
       {"far", "farther than far", {{0, 0, 9, 0, 0, 2}, q, size}, {.far = 5}},
-      {"left", "left of the picture", {{-5, 0, 2, 0, 0, 2}, q, size}},
-      {"below", "below the picture", {{0, 5, 2, 0, 0, 2}, q, size}},
+      {"left", "left of the image", {{-5, 0, 2, 0, 0, 2}, q, size}},
+      {"below", "below the image", {{0, 5, 2, 0, 0, 2}, q, size}},
       {"small", "of a radius up to the clip", {{0, 0, 8, 0, 0, 2}, q, size}, {.radius_clip = 9}},
       {"flat",
        "without any extent",
@@ -160,7 +160,7 @@ void culled_rows(Suite& s) {
     // An f64 does not overflow there, so another device would see the Gaussian.
     const bool huge = std::string_view(f.id) == "huge";
     s.add({.id = std::string("splat-culled-") + f.id,
-           .sentence = std::string("splat_project: culled is what is ") + f.sentence,
+           .sentence = std::string("splat_project: culled is a Gaussian ") + f.sentence,
            .dtypes = huge ? DTypes{f32} : kDTypes,
            .build =
                [=](CaseBuilder& b) {

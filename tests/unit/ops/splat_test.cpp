@@ -33,7 +33,7 @@ TEST_CASE("splat_project: types") {
 
 TEST_CASE("splat_project: refusals") {
   Rig r;
-  const auto refuses = [&](auto change, Code code, std::initializer_list<const char*> texts) {
+  const auto refuses = [&](auto change, Code code, std::initializer_list<std::string_view> texts) {
     auto n = projection(r);
     change(n);
     r.refuses(n, code, texts);
