@@ -108,16 +108,16 @@ HWY_INLINE void read_decay(const DeltaHead& h, int64_t t, float* decay) {
   std::fill_n(decay, h.keys, factor);
 }
 
-// v - Sᵀ(e^g·k), four sums at a time so that they do not wait for each other.
+// v - (e^g·S)ᵀk, four sums at a time so that they do not wait for each other.
 HWY_INLINE Row missing(const float* tile, const float* decay, const float* k, int64_t keys,
                        Row values) {
   Row even = zero_row(), odd = zero_row();
   int64_t i = 0;
   for (; i + 2 <= keys; i += 2) {
-    even = multiply_add(row(tile, i), constant(decay[i] * k[i]), even);
-    odd = multiply_add(row(tile, i + 1), constant(decay[i + 1] * k[i + 1]), odd);
+    even = multiply_add(times(row(tile, i), constant(decay[i])), constant(k[i]), even);
+    odd = multiply_add(times(row(tile, i + 1), constant(decay[i + 1])), constant(k[i + 1]), odd);
   }
-  if (i < keys) even = multiply_add(row(tile, i), constant(decay[i] * k[i]), even);
+  if (i < keys) even = multiply_add(times(row(tile, i), constant(decay[i])), constant(k[i]), even);
   return minus(values, plus(even, odd));
 }
 

@@ -39,12 +39,15 @@ struct Overlap {
   int64_t border, length;
 
   int64_t blocks() const { return (frames + kBlock - 1) / kBlock; }
-  int64_t width() const { return rounded((kBlock - 1) * hop + size); }  // of a block
+  int64_t width() const {
+    return rounded((std::min(kBlock, frames) - 1) * hop + size);
+  }  // of a block
   // Samples of the result that the frames cover.
   int64_t covered() const { return std::min(length, (frames - 1) * hop + size - border); }
-  int64_t spectra_floats() const { return rounded(kFrameGroup * 2 * bins); }
+  int64_t group() const { return std::min(transform.group(), kFrameGroup); }
+  int64_t spectra_floats() const { return rounded(group() * 2 * bins); }
   int64_t area() const {
-    return spectra_floats() + rounded(kFrameGroup * size) + transform.scratch_floats();
+    return spectra_floats() + rounded(group() * size) + transform.scratch_floats();
   }
 
   // Frames [from, end) of one signal, added up in `sum`, whose first sample is that of frame
@@ -52,11 +55,10 @@ struct Overlap {
   void add_block(const float* x, const float* w, int64_t from, int64_t end, float* sum,
                  float* spectra) const {
     float* cut = spectra + spectra_floats();
-    float* rest = cut + rounded(kFrameGroup * size);
+    float* rest = cut + rounded(group() * size);
     std::fill_n(sum, width(), 0.F);
-    const int64_t group = std::min(transform.group(), kFrameGroup);
-    for (int64_t t = from; t < end; t += group) {
-      const int64_t count = std::min(group, end - t);
+    for (int64_t t = from; t < end; t += group()) {
+      const int64_t count = std::min(group(), end - t);
       for (int64_t f = 0; f < bins; ++f) {
         const float* bin = x + 2 * (f * frames + t);
         for (int64_t k = 0; k < count; ++k) {

@@ -26,12 +26,12 @@ constexpr float kSafeExponent = 126;  // 2^x needs no bounds up to here
 HWY_INLINE V row(const float* x, int64_t t) { return hn::LoadU(D(), x + t * kLanes); }
 HWY_INLINE void put(V v, float* x, int64_t t) { hn::StoreU(v, D(), x + t * kLanes); }
 
-// 2^x. 0 below 2^-126.5, and infinite from 2^127.5 on. Without kBounds: for |x| <= 126 only. The
-// error shrinks with |x|, so that products of many powers near 1 stay accurate.
+// 2^x. Without kBounds: for |x| <= 126 only. The error shrinks with |x|, so that products of many
+// powers near 1 stay accurate.
 template <bool kBounds>
 HWY_INLINE V power2(V x) {
   const D d;
-  if constexpr (kBounds) x = greater_of(d, hn::Set(d, -127.f), less_of(d, hn::Set(d, 128.f), x));
+  if constexpr (kBounds) x = greater_of(d, hn::Set(d, -152.f), less_of(d, hn::Set(d, 130.f), x));
   // Adding 1.5 2^23 rounds; the low bits are the exponent with its bias.
   const auto magic = hn::Set(d, 12582912.f + 127.f);
   const auto shifted = hn::Add(x, magic);
@@ -39,6 +39,15 @@ HWY_INLINE V power2(V x) {
   const auto p = polynomial(d, r, 1.f, 6.931471825e-01f, 2.402264774e-01f, 5.550332367e-02f,
                             9.618436918e-03f, 1.339887502e-03f, 1.535336196e-04f);
   const hn::RebindToUnsigned<D> du;
+  if constexpr (kBounds) {
+    const hn::RebindToSigned<D> di;
+    const auto bias = hn::Set(di, 127);
+    // Two factors, as 2^n alone may be out of the range of normal numbers.
+    const auto n = hn::Sub(hn::BitCast(di, shifted), hn::BitCast(di, magic));
+    const auto half = hn::ShiftRight<1>(n);
+    const auto power = [&](auto e) { return hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(e, bias))); };
+    return hn::Mul(hn::Mul(p, power(half)), power(hn::Sub(n, half)));
+  }
   return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(du, shifted))));
 }
 
@@ -135,6 +144,12 @@ class BlockRows {
       gather_columns(given + state_place(), s_.states, block_.count, s_.states, to);
     else
       std::fill_n(to, s_.states * kLanes, 0.f);
+  }
+  // Zeros in the lanes without a channel: 0 times an infinite b or c has made NaN there.
+  void clear_absent(float* x, int64_t steps) const {
+    if (block_.count == kLanes) return;
+    const auto present = hn::FirstN(D(), static_cast<size_t>(block_.count));
+    for (int64_t i = 0; i < steps; ++i) put(hn::IfThenElseZero(present, row(x, i)), x, i);
   }
   void write_states(const float* from, float* lines, float* to) const {
     if (to) scatter_columns(from, block_.count, s_.states, lines, to + state_place(), s_.states);

@@ -38,7 +38,7 @@ struct Area {
     before = p;
   }
   static int64_t floats(const Scan& s) {
-    const int64_t chunks = divide_up(s.steps, kSteps);
+    const int64_t chunks = std::max<int64_t>(divide_up(s.steps, kSteps), 1);
     return ((8 + 2 * kTogether) * kRows + kLanes + 3 * (s.states + kPad) + chunks * s.states +
             kPad) *
            kLanes;
@@ -200,6 +200,7 @@ class Walk {
     for (int j = 0; j < kN; ++j) {
       put(later[j], w_.g, n + j);
       put(da[j], w_.da, n + j);
+      for (float* product : {power[j], kept[j]}) rows_.clear_absent(product, steps);
       add_lane_sums(power[j], steps, out_.db + (n + j) * s_.steps + t);
       add_lane_sums(kept[j], steps, out_.dc + (n + j) * s_.steps + t);
     }

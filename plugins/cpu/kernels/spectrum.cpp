@@ -74,8 +74,9 @@ class Welch {
 
  private:
   int64_t blocks() const { return (segments_ + kBlock - 1) / kBlock; }
-  int64_t rows_floats() const { return (kTogether * transform_.points() + 15) / 16 * 16; }
-  int64_t bins_floats() const { return (kTogether * 2 * bins() + 15) / 16 * 16; }
+  int64_t together() const { return std::min(transform_.group(), kTogether); }
+  int64_t rows_floats() const { return (together() * transform_.points() + 15) / 16 * 16; }
+  int64_t bins_floats() const { return (together() * 2 * bins() + 15) / 16 * 16; }
   int64_t area() const { return rows_floats() + bins_floats() + transform_.scratch_floats(); }
 
   double scale_of(const float* w) const {
@@ -95,7 +96,7 @@ class Welch {
     const float* signal = x + k / blocks() * samples_;
     const int64_t first = k % blocks() * kBlock, end = std::min(first + kBlock, segments_);
     std::fill_n(sums, width, 0.F);
-    const int64_t group = std::min(transform_.group(), kTogether);
+    const int64_t group = together();
     for (int64_t s = first; s < end; s += group) {
       const int64_t count = std::min(group, end - s);
       for (int64_t r = 0; r < count; ++r) {

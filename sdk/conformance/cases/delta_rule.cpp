@@ -245,6 +245,22 @@ void known_rows(Suite& s) {
                b.expect("state_out", {4.5, 4});
              },
          .tolerance = scaled(64)});
+  s.add({.id = "delta-rule-growth",
+         .sentence = "gated_delta_rule: the decay meets the state first, so a product with a key "
+                     "cannot overflow",
+         .dtypes = {f32, f64},
+         .build =
+             [](CaseBuilder& b) {
+               op::gated_delta_rule n{.scale = 1};
+               n.q = b.input("q", {1, 1, 1, 2}, Fill::list({1, 0}));
+               n.k = b.input("k", {1, 1, 1, 2}, Fill::list({1e4, 0}));
+               n.v = b.input("v", {1, 1, 1, 1}, Fill::list({3}));
+               n.g = b.input("g", b.own_acc(), {1, 1, 1}, Fill::list({80}));
+               n.beta = b.input("beta", {1, 1, 1}, Fill::list({0.5}));
+               b.output("o", b.add(n)[0]);  // of a state of zeros
+               b.expect("o", {15000});
+             },
+         .tolerance = scaled(64)});
   struct Bad {
     const char* id;
     const char* sentence;

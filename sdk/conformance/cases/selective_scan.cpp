@@ -184,6 +184,14 @@ const std::vector<Form>& forms() {
        .d = true,
        .h0 = true,
        .last = true},
+      {.id = "no-steps-wide",
+       .sentence = "no steps and many states",
+       .batch = 1,
+       .channels = 3,
+       .steps = 0,
+       .states = 70,
+       .last = true,
+       .gradient = true},
       {.id = "no-batch",
        .sentence = "no sequences",
        .batch = 0,
@@ -294,6 +302,24 @@ void known_rows(Suite& s) {
                b.expect("y", {24, 50, -9.5});
                b.output("h_last", y[1]);
                b.expect("h_last", {0.5});
+             },
+         .tolerance = scaled(64)});
+  s.add({.id = "selective-scan-edge",
+         .sentence = "selective_scan: e^88.5 and e^-88.5 are numbers of f32",
+         .dtypes = {f32, bf16, f64},
+         .build =
+             [](CaseBuilder& b) {
+               op::selective_scan n{.u = b.input("u", {1, 2, 1}, Fill::list({0.5, 2})),
+                                    .dt = b.input("dt", {1, 2, 1}, Fill::list({88.5, 88.5}))};
+               n.a = b.input("a", b.own_acc(), {2, 1}, Fill::list({1, -1}));
+               n.b = b.input("b", {1, 1, 1}, Fill::list({2}));
+               n.c = b.input("c", {1, 1, 1}, Fill::list({1}));
+               n.want_h_last = true;
+               const Node y = b.add(n);  // the first state is 0
+               b.output("y", y[0]);
+               b.expect("y", {88.5, 354});
+               b.output("h_last", y[1]);
+               b.expect("h_last", {88.5, 354});
              },
          .tolerance = scaled(64)});
 }
