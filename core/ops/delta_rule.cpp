@@ -9,7 +9,7 @@
 namespace tenon::core {
 namespace {
 
-// H query heads, each with R value heads. Packed: one batch entry holds all sequences, one behind
+// H query/key heads, each with R value heads. Packed: one batch entry holds all sequences, one behind
 // the other.
 struct Sizes {
   int64_t batch, tokens, heads, each, keys, values, sequences;

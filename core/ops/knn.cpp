@@ -56,7 +56,7 @@ void knn_shape(Infer& i, const op::knn& n) {
 // Vectors of length 1, and 1 / length. A vector of zeros stays as it is, with 0. Divided by its
 // largest element first, a vector neither overflows nor vanishes.
 struct Units {
-  Value vectors, scale;
+  Value vectors, inverse_norm, is_zero;
 };
 Units units_of(Builder& b, Value x) {
   const int last = b.shape(x).rank() - 1;
@@ -68,7 +68,7 @@ Units units_of(Builder& b, Value x) {
   const Value part = b.over(x, unit);
   const Value squares = b.reduce("sum_square", part, {last}, true);
   const Value length = b.unary("sqrt", b.where(none, one, squares));
-  return {b.over(part, length), b.where(none, zero, b.over(one, b.times(unit, length)))};
+  return {b.over(part, length), b.where(none, zero, b.over(b.over(one, unit), length)), none};
 }
 
 // bool [n, n]: the element of each row at the row's own index.
@@ -91,8 +91,7 @@ Value distances_of(Builder& b, const op::knn& n) {
   const Units of_x = units_of(b, x), of_y = n.y ? units_of(b, y) : of_x;
   const Value zero = b.scalar(b.dtype(x), 0);
   const Value half = b.times(squares_of(b, of_x.vectors, of_y.vectors), 0.5);
-  const Value none = b.logical("or", b.compare("eq", of_x.scale, zero),
-                               b.swap_last(b.compare("eq", of_y.scale, zero)));
+  const Value none = b.logical("or", of_x.is_zero, b.swap_last(of_y.is_zero));
   const Value distance = b.where(none, b.scalar(b.dtype(x), 1), half);
   if (n.y) return distance;
   return b.where(b.logical("and", none, diagonal(b, b.shape(x)[b.shape(x).rank() - 2])), zero,
@@ -156,7 +155,7 @@ Value flat_index(Builder& b, Value index, const Shape& y) {
 Value units_slope(Builder& b, const Units& u, Value dy) {
   const int last = b.shape(dy).rank() - 1;
   const Value along = b.sum(b.times(u.vectors, dy), {last});
-  return b.times(b.minus(dy, b.times(u.vectors, along)), u.scale);
+  return b.times(b.minus(dy, b.times(u.vectors, along)), u.inverse_norm);
 }
 
 void points_grad(Grad& g, const op::knn& n, Value dy) {
@@ -165,7 +164,7 @@ void points_grad(Grad& g, const op::knn& n, Value dy) {
   const Value right = n.y ? n.y : n.x;
   const auto vectors = [&](Value v) {
     const Value wide = b.widen(v);
-    return cosine ? units_of(b, wide) : Units{wide, {}};
+    return cosine ? units_of(b, wide) : Units{wide, {}, {}};
   };
   const Units x = vectors(n.x), y = n.y ? vectors(n.y) : x;
   const Shape shape = b.shape(right);

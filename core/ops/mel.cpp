@@ -103,7 +103,7 @@ struct Tail {
   Value mels, logs;
   Value most{}, least{};  // of the scope; absent without a range
 
-  // What is not over the floor has the floor's logarithm exactly.
+  // Values at or below the floor get exactly the logarithm of the floor.
   Tail(Builder& b, const Op& n, Value p) : mels(b.matmul(n.w, p)) {
     const DType t = b.dtype(mels);
     const double factor = log_factor(n.log);
@@ -187,7 +187,8 @@ bool log_mel_backward_lower(Lower& l, const op::log_mel_backward& n) {
   Builder& b = l.b;
   const Value p = powers(b, n.x);
   const Tail t(b, n, p);
-  const Value slope = b.over(b.times(logs_gradient(b, n, t), log_factor(n.log)), t.mels);
+  const Value slope = b.over(b.times(logs_gradient(b, n, t), log_factor(n.log)),
+                             b.max(t.mels, b.scalar(b.dtype(t.mels), n.floor)));
   const Value dm = b.where(b.compare("lt", t.mels, n.floor), b.scalar(b.dtype(slope), 0), slope);
   Value dx = b.matmul(n.w, dm, true);
   if (is_complex(b.dtype(n.x)))

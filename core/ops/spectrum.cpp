@@ -87,7 +87,7 @@ Value averaged(Builder& b, const std::string& average, Value p) {
   return b.where(b.unary("is_nan", most), most, b.over(y, bias));
 }
 
-// The squared window, or its sum, squared: by what powers are divided. [1].
+// The divisor of the powers: fs·Σw² (density) or (Σw)² (spectrum). [1].
 Value divisor(Builder& b, const op::welch_psd& n, Value w) {
   const Value sum = n.scaling == "density" ? b.times(b.sum(b.times(w, w), {0}), n.fs)
                                            : b.times(b.sum(w, {0}), b.sum(w, {0}));
