@@ -3666,15 +3666,15 @@ def splat_project(
     far: float = 1e10,
     radius_clip: float = 0.0,
 ) -> tuple[Array, Array, Array, Array]:
-    """Projects each Gaussian to an ellipse in the picture of each camera.
+    """Projects each Gaussian to an ellipse in the image of each camera.
 
     - means [P, 3]: centres in the world. viewmats [I, 4, 4]: from world to camera; the upper left 3x3 is a rotation
       V, the last column t.
     - quats [P, 4]: rotations as w, x, y, z, of any length but 0. scales [P, 3]: standard deviations along the
       rotated axes.
     - intrinsics [I, 3, 3]: the entries (0,0) fx, (1,1) fy, (0,2) cx and (1,2) cy, in pixels.
-    - width, height: of the pictures in pixels, from 1 to 2^20.
-    - eps2d: added to both variances in the picture, so that nothing is thinner than about half a pixel.
+    - width, height: required; of the images in pixels, from 1 to 2^20.
+    - eps2d: added to both variances in the image, so that nothing is thinner than about half a pixel.
     - radii [I, P], i32: the radius in pixels, 0 = culled. means2d [I, P, 2]: centres, x and y. depths [I, P]: z in
       the camera's axes. conics [I, P, 3]: the inverse covariance (a, b, c) of [[a, b], [b, c]]. All are 0 where
       culled.
@@ -3688,8 +3688,8 @@ def splat_project(
         λ = h + sqrt(max(0.01, h² - det S)), h = trace S / 2        radius = ceil(3·sqrt(λ))
 
     Edge cases. Culled are Gaussians with z <= near or z >= far; with det S <= 0, a radius <= radius_clip, or a box
-    of the radius that does not touch the picture; with |quats| = 0, or a number that is not finite in the Gaussian
-    or its camera.
+    of the radius that does not touch the image; with |quats| = 0, or a number that is not finite in the Gaussian or
+    its camera.
 
     Gradient: by decomposition.
     """
@@ -3712,7 +3712,8 @@ def splat_sh(means: ArrayLike, viewmats: ArrayLike, coeffs: ArrayLike, *, degree
 
     The harmonics have the signs of 3D Gaussian splatting: Y_0 = 0.2821, Y_1..3 = 0.4886·(-y, z, -x), and so on.
 
-    Edge cases. A mean in the camera's centre has d = 0.
+    Edge cases. A mean in the camera's centre has d = 0. A Gaussian whose coefficients, or above degree 0 whose mean,
+    are not all finite counts as one of zeros, without a gradient.
 
     Gradient: by decomposition.
     """
@@ -3808,7 +3809,7 @@ def log_mel_spectrogram(
     max_scope: str = "example",
 ) -> Array:
     """log_mel of the spectra of the signals x [B, T], f32 or f64: y [B, n_mels, frames] in the dtype of x. The kernel
-    of the cpu writes no spectra.
+    of the cpu writes no spectra, and skips the weights of 0: there 0·inf is 0.
 
     - n_fft, hop, center, pad_mode (reflect or constant), window [n_fft]: as for stft. Without a window, Hann's: 0.5
       - 0.5·cos(2πj/n_fft).
@@ -3858,7 +3859,8 @@ def welch_psd(
       not used.
     - nfft: 0 means nperseg; a larger one interpolates bins.
     - window [nperseg], in the dtype of x; absent: Hann's, 0.5 - 0.5·cos(2πj/nperseg). A window whose squares
-      (density) or weights (spectrum) add up to 0 fails with numeric_error.
+      (density) or weights (spectrum) add up to 0 fails with numeric_error, or with index_out_of_range where the op
+      is decomposed.
     - detrend: constant subtracts the mean of the segment, linear the line of least squares, none nothing.
     - onesided: bins 0 to nfft/2; else all nfft.
     - fs: samples per second, positive. scaling: density has the scale 1/(fs·Σ window²), spectrum 1/(Σ window)².
@@ -4136,8 +4138,8 @@ def knn(
     - metric, of points x and y:
         - euclidean: √Σ(x - y)².
         - sqeuclidean: Σ(x - y)².
-        - cosine: 1 - cos, as ½·Σ(x/‖x‖ - y/‖y‖)². A vector of zeros is at distance 1 of all others, and at 0 of
-    itself.
+        - cosine: 1 - cos, as ½·Σ(x/‖x‖ - y/‖y‖)². A zero vector has distance 1 from every candidate. Without y, its
+    distance from itself is 0.
         - inner: -Σ x·y, so the largest product comes first.
     - exclude_self: without y, point i is no candidate of point i; equal points of other indices are. dist must then
       be square. With y it has no effect.
