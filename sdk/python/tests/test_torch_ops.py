@@ -198,6 +198,10 @@ class Ops(unittest.TestCase):
         self.check({"at 0": lambda x: [torch.cdist(x, x, 3.0), torch.linalg.vector_norm(x * 0, 3.0)]}, x)
         far = torch.tensor([0.0, 3e30, math.inf, math.inf])
         self.check({"hypot": lambda a, b: torch.hypot(a, b)}, far, torch.tensor([0.0, 4e30, 1.0, NAN]), wrt=False)
+        self.check({"hypot": lambda a, b: [torch.hypot(a, b), torch.hypot(a, b[0]), torch.hypot(b[0], a)]}, torch.rand(3, 4) + 1, torch.rand(4) + 1)
+        rows, x = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([NAN, 1.0, 2.5, math.inf, -math.inf])
+        functions = {"nan": lambda r, x: [f(x) for s in (False, True) for f in (lambda x: torch.bucketize(x, r, right=s), lambda x: torch.searchsorted(r, x, right=s))]}
+        self.check(functions, rows, x, wrt=False)
         wide = {"wide rows": lambda i, r: [torch.bucketize(i, r), torch.searchsorted(r, i.float())]}
         self.check(wide, torch.tensor([5], dtype=torch.int32), torch.tensor([2**33, 2**34]), wrt=False)
 

@@ -118,10 +118,10 @@ def _log_of_sum(b: Translator, x: Value, y: Value) -> Value:
 
 
 def _search(b: Translator, rows: Value, x: Value, right: bool) -> Value:
-    """How many elements of a sorted row, the last axis of `rows`, stand before each of `x`."""
+    """How many elements of a sorted row, the last axis of `rows`, stand before each of `x`: all before NaN."""
     table = unsqueeze(b, rows, -2) if len(b.shape(rows)) > 1 else rows
-    before = b.compare("le" if right else "lt", table, unsqueeze(b, x, -1), common(x, rows))
-    return b.cast(b.reduce("sum", before, [-1]), b.dtype)
+    behind = b.compare("gt" if right else "ge", table, unsqueeze(b, x, -1), common(x, rows))
+    return b.cast(b.binary("sub", b.shape(rows)[-1], b.reduce("sum", behind, [-1])), b.dtype)
 
 
 @rule("searchsorted.Tensor")
@@ -156,7 +156,8 @@ def _dist(b: Translator, x: Value, y: Value, p: float = 2) -> Value:
 @rule("hypot")
 def _hypot(b: Translator, x: Value, y: Value) -> Value:
     dtype = DType.f64 if b.dtype == DType.f64 else DType.f32
-    pairs = b.add("concat", [[unsqueeze(b, b.cast(v, dtype), -1) for v in (x, y)]], axis=-1)
+    dims = np.broadcast_shapes(b.shape(x), b.shape(y))
+    pairs = b.add("concat", [[unsqueeze(b, b.expand(b.cast(v, dtype), dims), -1) for v in (x, y)]], axis=-1)
     return b.cast(b.add("complex_abs", [b.add("view_as_complex", [pairs])]), b.dtype)
 
 
