@@ -53,6 +53,17 @@ class Complex(unittest.TestCase):
     def test_sgn_of_zero(self):
         self.check({"sgn": torch.sgn, "abs": torch.abs}, torch.tensor([0, 3 + 4j, -2j]))
 
+    def test_not_finite(self):
+        inf, nan = float("inf"), float("nan")
+        parts = [1, nan, inf, 1, 1, nan, -inf], [1, 1, 1, nan, inf, inf, 0]
+        x = torch.complex(torch.tensor(parts[0]), torch.tensor(parts[1]))
+        functions = {n: getattr(torch, n) for n in ("isnan", "isinf", "isfinite")}
+        self.check(functions, x, wrt=False)
+
+    def test_angle_of_zero(self):
+        x = torch.complex(torch.tensor([0.0, -0.0, 0.0, 1.0, -1.0]), torch.tensor([0.0, 0.0, 2.0, 0.0, 0.0]))
+        self.check({"angle": torch.angle}, x)
+
     def test_refusals(self):
         x = torch.randn(3, dtype=torch.complex64)
         for name, f in {"sin": torch.sin, "tanh": torch.tanh, "pow": lambda x: x**0.5, "cumsum": lambda x: x.cumsum(0)}.items():
@@ -72,6 +83,9 @@ class Complex(unittest.TestCase):
                 functions[n] = lambda r, c, f=getattr(FFT, n): f(c, norm=norm)
             functions["lengths"] = lambda r, c: [FFT.fft(c, 9, 0), FFT.rfft(r, 4), FFT.irfft(c, 7), FFT.fft2(c, (3, 8))]
             self.check(functions, r, c)
+        for n, d in ((1, 1.0), (2, 0.5), (5, 2.0)):
+            functions = {"any": lambda r: [r[0, 0] + FFT.fftfreq(n, d), r[0, 0] + FFT.rfftfreq(n, d)]}
+            self.check(functions, r.detach())
         self.check({"shift": lambda r: [FFT.fftshift(r), r + FFT.fftfreq(6, 0.5), r[:, :4] * FFT.rfftfreq(6)]}, r.detach())
 
     def test_frames(self):
@@ -83,6 +97,12 @@ class Complex(unittest.TestCase):
         spectrum = torch.stft(x.detach(), 32, 8, window=window.detach(), return_complex=True)
         for length in (None, 190):
             self.check({"istft": lambda s, w: torch.istft(s, 32, 8, window=w, length=length)}, spectrum.detach(), window)
+        twosided = torch.randn(32, 26, dtype=torch.complex64)  # its halves disagree
+        functions = {
+            "told": lambda s: torch.istft(s, 32, 8, window=torch.hann_window(32), onesided=False),
+            "inferred": lambda s: torch.istft(s, 32, 8, window=torch.hann_window(32)),
+        }
+        self.check(functions, twosided)
         self.check({"one": lambda s: torch.istft(s[0], 32, 8, window=torch.hann_window(32))}, spectrum.detach())
 
 

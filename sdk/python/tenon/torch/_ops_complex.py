@@ -84,7 +84,11 @@ rule("_neg_view")(lambda b, x: b.unary("neg", x))
 @rule("angle")
 def _angle(b: Translator, x: Value) -> Value:
     if _is_complex(x):
-        return b.binary("atan2", _part(b, x, 1), _part(b, x, 0))
+        real, imaginary = _part(b, x, 0), _part(b, x, 1)
+        zeros = [b.compare("eq", part, 0.0) for part in (real, imaginary)]
+        zero = b.add("logical", zeros, kind="and")  # where the slope is taken to be 0
+        slope = b.binary("atan2", imaginary, b.where(zero, 1.0, real))
+        return b.where(zero, b.stop_gradient(b.binary("atan2", imaginary, real)), slope)
     x = b.cast(x, b.dtype)
     return b.where(b.unary("is_nan", x), x, b.where(b.compare("lt", x, 0.0), math.pi, 0.0, b.dtype))
 
@@ -95,6 +99,16 @@ def _angle(b: Translator, x: Value) -> Value:
 @_for_complex("abs")
 def _abs(b: Translator, x: Value) -> Value:
     return b.add("complex_abs", [x])
+
+
+@_for_complex("isnan")
+def _isnan(b: Translator, x: Value) -> Value:
+    return b.reduce("any", b.unary("is_nan", _real(b, x)), [-1])
+
+
+@_for_complex("isinf")
+def _isinf(b: Translator, x: Value) -> Value:
+    return b.reduce("any", b.unary("is_inf", _real(b, x)), [-1])
 
 
 @_for_complex("sgn")
@@ -205,10 +219,15 @@ def _fft_c2r(b: Translator, x: Value, dims: Sequence[int], normalization: int, s
     return b.add("irfft", [_transform(b, x, dims[:-1], norm, True)], axis=dims[-1], n=int(size), norm=norm)
 
 
-@rule("fft_fftfreq", "fft_rfftfreq")
-def _frequencies(b: Translator, n: int, d: float = 1.0, **kwargs: Any) -> Value:
-    write = torch.fft.fftfreq if b.out.shape[0] == n else torch.fft.rfftfreq
-    return b.cast(b.constant(write(n, d, dtype=torch.float64).numpy()), b.dtype)
+def _frequencies(write: Any) -> Rule:
+    def constant(b: Translator, n: int, d: float = 1.0, **kwargs: Any) -> Value:
+        return b.cast(b.constant(write(n, d, dtype=torch.float64).numpy()), b.dtype)
+
+    return constant
+
+
+rule("fft_fftfreq")(_frequencies(torch.fft.fftfreq))
+rule("fft_rfftfreq")(_frequencies(torch.fft.rfftfreq))
 
 
 def _batched(b: Translator, x: Value, rank: int) -> Value:
@@ -256,8 +275,11 @@ def _istft(
 ) -> Value:
     if return_complex:
         b.refuse("complex signals; expected real ones")
+    frames = _batched(b, x, 3)
+    if onesided is False or (onesided is None and b.shape(frames)[1] == n_fft):
+        frames = b.narrow(frames, 1, 0, n_fft // 2 + 1)  # the rest is not read: the signal is real
     y = b.add(
-        "istft", [_batched(b, x, 3), window], n_fft=n_fft, hop=hop, win_length=size, center=center,
-        normalized=normalized, onesided=onesided is not False, length=length,
+        "istft", [frames, window], n_fft=n_fft, hop=hop, win_length=size, center=center, normalized=normalized,
+        length=length,
     )  # fmt: skip
     return y if len(b.shape(x)) == 3 else b.reshape(y, b.shape(y)[1:])
