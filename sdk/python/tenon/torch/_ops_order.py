@@ -172,6 +172,8 @@ def _cdist(b: Translator, x: Value, y: Value, p: float, mode: int | None) -> Val
 def _identity(dtype: DType, kind: str) -> Any:
     if kind in ("sum", "mean", "prod"):
         return 1 if kind == "prod" else 0
+    if dtype == DType.bool:
+        return kind == "amin"
     if dtype in FLOATS:
         return -math.inf if kind == "amax" else math.inf
     limits = np.iinfo(dtype.numpy)
