@@ -60,7 +60,7 @@ def is_covered(node: torch.fx.Node) -> bool:
     return node.target in _PYTHON or name_of(node.target) in RULES
 
 
-def refuse(what: str, problems: Iterable[tuple[str, str, str]]) -> None:
+def refuse(what: str, problems: Iterable[tuple[str, str, str]], cause: Exception | None = None) -> None:
     """Raises for triples of op, path and reason, if there are any: one line each."""
     counts: dict[tuple[str, str, str], int] = {}
     for p in problems:
@@ -71,7 +71,7 @@ def refuse(what: str, problems: Iterable[tuple[str, str, str]]) -> None:
         f"\n  {op}{f' in {path}' if path else ''}: {reason}{f' ({n} times)' if n > 1 else ''}"
         for (op, path, reason), n in counts.items()
     ]
-    raise Unsupported(f"{what}: tenon does not cover all of its ops:{''.join(lines)}")
+    raise Unsupported(f"{what}: tenon does not cover all of its ops:{''.join(lines)}") from cause
 
 
 class Translator:
@@ -87,6 +87,7 @@ class Translator:
         self.out: Any = None
         self.path = ""
         self.problems: list[tuple[str, str, str]] = []
+        self.cause: Exception | None = None  # of the first problem
         self._constants: dict[tuple[Any, str], Value] = {}
 
     # ---- Nodes
@@ -199,6 +200,23 @@ class Translator:
         """0, 1, ... size - 1."""
         return self.add("iota", [], shape=[size], dtype=dtype)
 
+    def gather(self, x: Value, at: Value, axis: int) -> Value:
+        """An op `gather`, also of complex numbers."""
+        axis = self.axis(x, axis)
+        if x.dtype not in COMPLEX:
+            return self.add("gather", [x, at], axis=axis)
+        return self.add("view_as_complex", [self.add("gather", [self.add("view_as_real", [x]), at], axis=axis)])
+
+    def gather_elements(self, x: Value, at: Value, axis: int) -> Value:
+        """An op `gather_elements`, also of complex numbers."""
+        axis = self.axis(x, axis)
+        if x.dtype not in COMPLEX:
+            return self.add("gather_elements", [x, at], axis=axis)
+        dims = self.shape(at)
+        pairs = self.expand(self.reshape(at, [*dims, 1]), [*dims, 2])
+        parts = self.add("gather_elements", [self.add("view_as_real", [x]), pairs], axis=axis)
+        return self.add("view_as_complex", [parts])
+
     # ---- Results
 
     @property
@@ -227,8 +245,10 @@ class Translator:
             self.out, self.path = node.meta.get("val"), path_of(node) or node.name
             try:
                 env[node] = self._call(node, env)
-            except (Error, TypeError, NotImplementedError) as e:
-                self.problems.append((name_of(node.target), path_of(node), str(e)))
+            except Exception as e:
+                reason = str(e) if isinstance(e, Error) else f"{type(e).__name__}: {e}"
+                self.problems.append((name_of(node.target), path_of(node), reason))
+                self.cause = self.cause or e
                 env[node] = self._stand_in(node, self.out)
         return None
 

@@ -14,8 +14,10 @@ import torch
 
 from .._dtypes import DType
 from .._tenon import Value
-from . import _ops_math, _ops_nn, _ops_reduce  # noqa: F401 - their rules are for real numbers
 from ._build import COMPLEX, RULES, Rule, Translator, rule
+from ._ops_math import common  # the rules of these modules are for real numbers
+from ._ops_nn import plus
+from ._ops_reduce import norm
 
 # ---- Parts
 
@@ -25,7 +27,7 @@ def _is_complex(x: Any) -> bool:
 
 
 def _for_complex(*names: str) -> Any:
-    """Registers how ops are written if an operand is complex. Other operands keep their rules."""
+    """Registers how ops are written if an operand or the result is complex. Other operands keep their rules."""
 
     def register(function: Rule) -> Rule:
         for name in names:
@@ -33,7 +35,8 @@ def _for_complex(*names: str) -> Any:
             real = RULES[name]
 
             def write(b: Translator, *args: Any, real: Rule = real, **kwargs: Any) -> Any:
-                return (function if any(map(_is_complex, args)) else real)(b, *args, **kwargs)
+                is_complex = b.dtype in COMPLEX or any(map(_is_complex, args))
+                return (function if is_complex else real)(b, *args, **kwargs)
 
             RULES[name] = write
         return function
@@ -57,9 +60,9 @@ def _joined(b: Translator, real: Value, imaginary: Value) -> Value:
     return b.add("view_as_complex", [b.add("concat", parts, axis=-1)])
 
 
-def _scaled(b: Translator, x: Value, factor: Value) -> Value:
-    """Complex numbers times real ones."""
-    return b.add("view_as_complex", [b.binary("mul", _real(b, x), b.reshape(factor, [*b.shape(factor), 1]))])
+def _scaled(b: Translator, x: Value, factor: Value, kind: str = "mul") -> Value:
+    """Complex numbers times real ones, or divided by them."""
+    return b.add("view_as_complex", [b.binary(kind, _real(b, x), b.reshape(factor, [*b.shape(factor), 1]))])
 
 
 rule("view_as_real")(_real)
@@ -118,20 +121,43 @@ def _sgn(b: Translator, x: Value) -> Value:
     return _scaled(b, x, b.where(zero, 0.0, b.unary("reciprocal", b.where(zero, 1.0, length)), length.dtype))
 
 
+def _quotient(b: Translator, x: Value, y: Value) -> Value:
+    """Divides by the larger part of `y` first: squares of parts may overflow."""
+    (p, q), (c, d) = ([_part(b, v, i) for i in (0, 1)] for v in (x, y))
+    real_is_larger = b.compare("ge", b.unary("abs", c), b.unary("abs", d))
+    large, small = b.where(real_is_larger, c, d), b.where(real_is_larger, d, c)
+    ratio = b.binary("div", small, b.where(b.compare("eq", large, 0.0), 1.0, large))
+    scale = b.unary("reciprocal", b.binary("add", large, b.binary("mul", small, ratio)))
+    p, q = b.where(real_is_larger, p, q), b.where(real_is_larger, q, p)
+    real = b.binary("mul", b.binary("add", p, b.binary("mul", q, ratio)), scale)
+    imaginary = b.binary("mul", b.binary("sub", q, b.binary("mul", p, ratio)), scale)
+    return _joined(b, real, b.where(real_is_larger, imaginary, b.unary("neg", imaginary)))
+
+
 @_for_complex("reciprocal")
 def _reciprocal(b: Translator, x: Value) -> Value:
-    # Divides twice: a square may overflow.
-    inverse = b.unary("reciprocal", b.add("complex_abs", [x]))
-    return _scaled(b, _scaled(b, b.add("conj", [x]), inverse), inverse)
+    return _quotient(b, b.constant(1, x.dtype), x)
 
 
 @_for_complex("div.Tensor", "true_divide.Tensor")
 def _div(b: Translator, x: Any, y: Any) -> Value:
-    if _is_complex(y):
-        return b.binary("mul", x, _reciprocal(b, y), b.dtype)
-    if isinstance(y, Value):
-        return _scaled(b, b.cast(x, b.dtype), b.unary("reciprocal", b.cast(y, _part_dtype(b.dtype))))
-    return b.binary("mul", x, 1 / y, b.dtype)
+    x = b.cast(x, b.dtype)
+    y = y.real if isinstance(y, complex) and y.imag == 0 else y
+    if isinstance(y, complex) or _is_complex(y):
+        return _quotient(b, x, b.cast(y, b.dtype))
+    return _scaled(b, x, b.cast(y, _part_dtype(b.dtype)), "div")
+
+
+def _equal(kind: str, together: str) -> Rule:
+    def write(b: Translator, x: Any, y: Any) -> Value:
+        dtype = common(x, y)
+        return b.reduce(together, b.compare(kind, *(_real(b, b.cast(v, dtype)) for v in (x, y))), [-1])
+
+    return write
+
+
+_for_complex("eq.Tensor", "eq.Scalar")(_equal("eq", "all"))
+_for_complex("ne.Tensor", "ne.Scalar")(_equal("ne", "any"))
 
 
 def _part_dtype(dtype: DType) -> DType:
@@ -145,8 +171,12 @@ def _square(b: Translator, x: Value) -> Value:
 
 @_for_complex("pow.Tensor_Scalar")
 def _pow(b: Translator, x: Value, y: Any) -> Value:
-    if y != int(y) or not 1 <= y <= 8:
-        b.refuse(f"power {y} of complex numbers; expected an integer from 1 to 8")
+    if not isinstance(y, (int, float)) or y not in range(-1, 9):
+        b.refuse(f"power {y} of complex numbers; expected an integer from -1 to 8")
+    if y == 0:
+        return b.full(b.shape(x), 1, b.dtype)
+    if y == -1:
+        return _reciprocal(b, x)
     z = x
     for _ in range(int(y) - 1):
         z = b.binary("mul", z, x)
@@ -155,36 +185,63 @@ def _pow(b: Translator, x: Value, y: Any) -> Value:
 
 @_for_complex("exp")
 def _exp(b: Translator, x: Value) -> Value:
-    return _polar(b, b.unary("exp", _part(b, x, 0)), _part(b, x, 1))
+    length, angle = b.unary("exp", _part(b, x, 0)), _part(b, x, 1)
+    real, imaginary = (b.binary("mul", length, b.unary(kind, angle)) for kind in ("cos", "sin"))
+    real_infinity = b.add("logical", [b.unary("is_inf", length), b.compare("eq", angle, 0.0)], kind="and")
+    return _joined(b, real, b.where(real_infinity, 0.0, imaginary))
 
 
 @_for_complex("log")
 def _log(b: Translator, x: Value) -> Value:
-    return _joined(b, b.unary("log", b.add("complex_abs", [x])), _angle(b, x))
+    length = b.add("complex_abs", [x])
+    quarter = b.add("complex_abs", [_scaled(b, x, b.constant(0.25, length.dtype))])
+    far = b.binary("add", b.unary("log", quarter), math.log(4))  # where the length overflows
+    return _joined(b, b.where(b.unary("is_inf", length), far, b.unary("log", length)), _angle(b, x))
 
 
 @_for_complex("sum", "sum.dim_IntList")
 def _sum(b: Translator, x: Value, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
     x = b.cast(x, b.dtype)
-    axes = b.axes(x, dims)
+    axes = b.axes(x, dims) if b.shape(x) else []
     return b.add("view_as_complex", [b.reduce("sum", _real(b, x), axes, keepdim)]) if axes else x
 
 
 @_for_complex("mean", "mean.dim")
 def _mean(b: Translator, x: Value, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
     x = b.cast(x, b.dtype)
-    axes = b.axes(x, dims)
+    axes = b.axes(x, dims) if b.shape(x) else []
     return b.add("view_as_complex", [b.reduce("mean", _real(b, x), axes, keepdim)]) if axes else x
 
 
-@_for_complex("mm", "bmm", "matmul")
+@_for_complex("norm.ScalarOpt_dim", "norm.Scalar", "linalg_vector_norm")
+def _norm_of_lengths(
+    b: Translator, x: Value, p: Any = 2, dims: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Value:
+    return norm(b, b.add("complex_abs", [x]), p, dims, keepdim)
+
+
+@_for_complex("mm", "bmm", "matmul", "mv", "dot")
 def _matmul(b: Translator, x: Value, y: Value) -> Value:
-    if min(len(b.shape(v)) for v in (x, y)) < 2:
-        b.refuse("products of complex vectors; expected matrices")
     parts = [[_part(b, v, i) for i in (0, 1)] for v in (x, y)]
     products = [[b.add("matmul", [p, q]) for q in parts[1]] for p in parts[0]]
     real = b.binary("sub", products[0][0], products[1][1])
     return _joined(b, real, b.binary("add", products[0][1], products[1][0]))
+
+
+@rule("vdot")
+def _vdot(b: Translator, x: Value, y: Value) -> Value:
+    return _matmul(b, b.add("conj", [x]), y) if _is_complex(x) else b.add("matmul", [x, y])
+
+
+@_for_complex("linear")
+def _linear(b: Translator, x: Value, weight: Value, bias: Value | None = None) -> Value:
+    y = _matmul(b, x, b.transpose(weight, list(range(len(b.shape(weight))))[::-1]))
+    return y if bias is None else b.binary("add", y, bias)
+
+
+@_for_complex("addmm", "baddbmm", "addmv")
+def _addmm(b: Translator, bias: Value, x: Value, y: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
+    return plus(b, _matmul(b, x, y), bias, beta, alpha)
 
 
 # ---- Fourier transforms
@@ -234,6 +291,13 @@ def _batched(b: Translator, x: Value, rank: int) -> Value:
     return x if len(b.shape(x)) == rank else b.reshape(x, [1, *b.shape(x)])
 
 
+def _same_parts(b: Translator, x: Value, window: Value | None) -> list[Value | None]:
+    """A signal or its frames, and the window, in the dtype of the result or of its parts."""
+    dtype = _part_dtype(b.dtype) if b.dtype in COMPLEX else b.dtype
+    wide = dtype if x.dtype not in COMPLEX else DType.c128 if dtype == DType.f64 else DType.c64
+    return [b.cast(x, wide), None if window is None else b.cast(window, dtype)]
+
+
 @rule("stft")
 def _stft(
     b: Translator,
@@ -252,7 +316,7 @@ def _stft(
     if _is_complex(x):
         b.refuse("complex signals; expected real ones")
     y = b.add(
-        "stft", [_batched(b, x, 2), window], n_fft=n_fft, hop=hop, win_length=size, center=False,
+        "stft", _same_parts(b, _batched(b, x, 2), window), n_fft=n_fft, hop=hop, win_length=size, center=False,
         normalized=normalized, onesided=onesided is not False,
     )  # fmt: skip
     y = y if len(b.shape(x)) == 2 else b.reshape(y, b.shape(y)[1:])
@@ -279,7 +343,7 @@ def _istft(
     if onesided is False or (onesided is None and b.shape(frames)[1] == n_fft):
         frames = b.narrow(frames, 1, 0, n_fft // 2 + 1)  # the rest is not read: the signal is real
     y = b.add(
-        "istft", [frames, window], n_fft=n_fft, hop=hop, win_length=size, center=center, normalized=normalized,
-        length=length,
+        "istft", _same_parts(b, frames, window), n_fft=n_fft, hop=hop, win_length=size, center=center,
+        normalized=normalized, length=length,
     )  # fmt: skip
     return y if len(b.shape(x)) == 3 else b.reshape(y, b.shape(y)[1:])

@@ -102,12 +102,12 @@ def _embedding(
 
 @rule("index_select")
 def _index_select(b: Translator, x: Value, dim: int, indices: Value) -> Value:
-    return b.add("gather", [x, index_value(b, indices)], axis=dim)
+    return b.gather(x, index_value(b, indices), dim)
 
 
 @rule("gather")
 def _gather(b: Translator, x: Value, dim: int, indices: Value, *, sparse_grad: bool = False) -> Value:
-    return b.add("gather_elements", [x, index_value(b, indices)], axis=dim)
+    return b.gather_elements(x, index_value(b, indices), dim)
 
 
 def _joined(b: Translator, x: Value, indices: Sequence[Any]) -> tuple[Value, Value, list[int], int, list[int]]:
@@ -137,9 +137,9 @@ def _joined(b: Translator, x: Value, indices: Sequence[Any]) -> tuple[Value, Val
 def _index_tensor(b: Translator, x: Value, indices: Sequence[Any]) -> Value:
     used = [i for i, v in enumerate(indices) if v is not None]
     if len(used) == 1 and indices[used[0]].dtype in (DType.i32, DType.i64):
-        return b.add("gather", [x, indices[used[0]]], axis=used[0])
+        return b.gather(x, indices[used[0]], used[0])
     joined, flat, shape, place, _ = _joined(b, x, indices)
-    y = b.add("gather", [joined, flat], axis=0)
+    y = b.gather(joined, flat, 0)
     count, rank = len(shape), len(b.shape(y))
     order = list(range(count, count + place)) + list(range(count)) + list(range(count + place, rank))
     return b.transpose(y, order)

@@ -263,6 +263,7 @@ def common(x: Any, y: Any) -> DType:
 _NAMES = {
     "f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64", "i8": "int8", "i16": "int16",
     "i32": "int32", "i64": "int64", "u8": "uint8", "bool": "bool",
+    "c64": "complex64", "c128": "complex128",
 }  # fmt: skip
 
 

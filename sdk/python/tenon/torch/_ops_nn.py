@@ -29,7 +29,7 @@ def linear(b: Translator, x: Value, weight: Value, bias: Value | None = None) ->
 rule("mm", "bmm", "matmul", "mv", "dot")(lambda b, x, y: b.add("matmul", [x, y]))
 
 
-def _plus(b: Translator, product: Value, x: Value, beta: Any, alpha: Any) -> Value:
+def plus(b: Translator, product: Value, x: Value, beta: Any, alpha: Any) -> Value:
     product = product if alpha == 1 else b.binary("mul", product, alpha)
     if beta == 0:
         return product
@@ -40,12 +40,12 @@ def _plus(b: Translator, product: Value, x: Value, beta: Any, alpha: Any) -> Val
 def _addmm(b: Translator, bias: Value, x: Value, y: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
     if beta == 1 and alpha == 1 and b.shape(bias) == [b.shape(y)[1]] and x.dtype in FLOATS:
         return b.add("linear", [x, y, bias, None], [True, False])[0]
-    return _plus(b, b.add("matmul", [x, y]), bias, beta, alpha)
+    return plus(b, b.add("matmul", [x, y]), bias, beta, alpha)
 
 
 @rule("baddbmm", "addmv", "addbmm_")
 def _baddbmm(b: Translator, bias: Value, x: Value, y: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
-    return _plus(b, b.add("matmul", [x, y]), bias, beta, alpha)
+    return plus(b, b.add("matmul", [x, y]), bias, beta, alpha)
 
 
 @rule("_trilinear")

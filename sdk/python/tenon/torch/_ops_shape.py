@@ -305,6 +305,6 @@ def _unfold(b: Translator, x: Value, dim: int, size: int, step: int) -> Value:
     dim, dims = b.axis(x, dim), b.shape(x)
     count = (dims[dim] - size) // step + 1
     at = np.arange(count)[:, None] * step + np.arange(size)[None, :]
-    y = b.add("gather", [x, b.constant(at)], axis=dim)
+    y = b.gather(x, b.constant(at), dim)
     rank = len(dims) + 1
     return b.transpose(y, [i for i in range(rank) if i != dim + 1] + [dim + 1])

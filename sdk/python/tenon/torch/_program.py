@@ -106,7 +106,7 @@ class Program:
                 env[node] = value
             inputs.append(env[node])
         flat = b.translate(graph.nodes, env)
-        refuse(name, b.problems)
+        refuse(name, b.problems, b.cause)
         self.results = list(flat) if isinstance(flat, (tuple, list)) else [flat]
         self.places: list[int | None] = []  # of each result among the outputs; None: it is no tensor
         self.count = 0
