@@ -50,10 +50,45 @@ class Linalg(unittest.TestCase):
             "lu_solve": lambda a, b: [
                 LINALG.lu_solve(*LINALG.lu_factor(a.roll(1, -1)), b),
                 LINALG.lu_solve(*LINALG.lu_factor(a.roll(2, -1)), b, adjoint=True),
+                LINALG.lu_solve(*LINALG.lu_factor(a.roll(1, -1)), b.mT, left=False),
+                LINALG.lu_solve(*LINALG.lu_factor(a.roll(2, -1)), b.mT, left=False, adjoint=True),
             ],
             "lu": lambda a, b: [LINALG.lu(a.roll(1, -1))[0].detach(), *LINALG.lu(a.roll(1, -1))[1:]],
         }  # fmt: skip
         self.check(functions, a, b, most=2e-4)
+
+    def test_no_rows(self):
+        functions = {"none": lambda a: [*LINALG.lu_factor(a), *LINALG.lu_factor_ex(a), LINALG.inv_ex(a)[1]]}
+        self.check(functions, torch.empty(2, 0, 0), wrt=False)
+
+    def test_reports(self):
+        a = torch.stack([torch.eye(3), torch.ones(3, 3), torch.diag(torch.tensor([2.0, 1, 0])), torch.zeros(3, 3)])
+        functions = {
+            "lu_factor": LINALG.lu_factor_ex,
+            "inv": lambda a: LINALG.inv_ex(a)[1],
+            "solve": lambda a: LINALG.solve_ex(a, a)[1],
+        }
+        self.check(functions, a, wrt=False)
+        self.check({"lu_factor": LINALG.lu_factor_ex}, torch.ones(2, 2), wrt=False)
+        self.check({"inv": lambda a: LINALG.inv_ex(a)[1]}, torch.full((2, 2), float("nan")), wrt=False)
+
+    def test_compiled(self):
+        import tenon.torch  # noqa: F401 - registers the backend
+
+        torch.manual_seed(0)
+        a = torch.randn(2, 3, 3) + 3 * torch.eye(3)
+        functions = {
+            "inv": LINALG.inv,
+            "solve": lambda a: LINALG.solve(a, a + 1),
+            "cholesky": lambda a: LINALG.cholesky(a @ a.mT),
+            "twice": lambda a: LINALG.inv(LINALG.inv(a)),
+        }
+        for name, f in functions.items():
+            with self.subTest(name), torch.no_grad():
+                compiled = torch.compile(f, backend="tenon", options={"device": "cpu"})
+                torch.testing.assert_close(compiled(a), f(a), rtol=1e-4, atol=1e-4)
+                with self.assertRaises(tenon.Error):
+                    compiled(torch.zeros(2, 3, 3))
 
     def test_singular(self):
         a = torch.zeros(2, 2)

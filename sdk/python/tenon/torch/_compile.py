@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 
 from .._errors import Unsupported
 from .._options import checked
-from ._build import RULES
+from ._build import RULES, name_of
 from ._program import Program, check_covered, type_of
 
 
@@ -45,8 +46,25 @@ def compile_backend(module: torch.fx.GraphModule, example_inputs: Sequence[Any],
     return compiled
 
 
+def _fail_for_singular(graph: torch.fx.Graph) -> None:
+    """Lets the ops *_ex fail themselves, where PyTorch checks what they report in an op behind them."""
+    checks = [n for n in graph.nodes if name_of(n.target) == "with_effects"]
+    for node in checks:
+        token, op, *args = node.args
+        info = args[0] if args else None
+        if name_of(op) != "_linalg_check_errors.default" or getattr(info, "target", None) is not operator.getitem:
+            continue
+        factored = info.args[0]
+        factored.kwargs = {**factored.kwargs, "check_errors": True}
+        for user in list(node.users):  # the token alone: a check has no result
+            user.replace_all_uses_with(token)
+            graph.erase_node(user)
+        graph.erase_node(node)
+
+
 def _boxed(graph: torch.fx.GraphModule, settings: dict[str, Any]) -> Callable[..., Any]:
     """The graph as a function of the list of its arguments."""
+    _fail_for_singular(graph.graph)
     check_covered("torch.compile", graph.graph)
     programs: dict[Any, Program] = {}
 

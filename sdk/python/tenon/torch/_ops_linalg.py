@@ -13,7 +13,7 @@ from .._dtypes import DType
 from .._tenon import Value
 from ._build import Translator, rule
 
-# The ops *_ex give NaN for a singular matrix; the others fail when they run.
+# The ops *_ex give NaN for a singular matrix, or its factors; the others fail when they run.
 _POLICY = {True: "error", False: "nan"}
 _MOST_SWAPS = 64  # a few nodes for each
 
@@ -23,8 +23,25 @@ def _swapped(b: Translator, x: Value) -> Value:
     return b.transpose(x, [*range(rank - 2), rank - 1, rank - 2])
 
 
-def _info(b: Translator, x: Value) -> Value:
-    """For each matrix 1 if it has no result, else 0."""
+def _diagonal(b: Translator, x: Value) -> Value:
+    """Of square matrices."""
+    *rest, size, _ = b.shape(x)
+    flat = b.reshape(x, [*rest, size * size])
+    return b.narrow(flat, len(rest), 0, size, size + 1)
+
+
+def _lu_info(b: Translator, lu: Value) -> Value:
+    """For each matrix the place, counted from 1, of the first zero in the diagonal of U; 0 if there is none."""
+    dims = b.shape(lu)
+    if 0 in dims:
+        return b.full(dims[:-2], 0, DType.i32)
+    zero = b.compare("eq", _diagonal(b, b.stop_gradient(lu)), 0.0)
+    first = b.cast(b.add("argmax", [b.cast(zero, DType.i32)], axis=-1), DType.i32)
+    return b.where(b.reduce("any", zero, [len(dims) - 2]), b.binary("add", first, 1), 0)
+
+
+def _cholesky_info(b: Translator, x: Value) -> Value:
+    """For each matrix 1 if it has no factor, else 0."""
     dims = b.shape(x)
     if 0 in dims:
         return b.full(dims[:-2], 0, DType.i32)
@@ -48,8 +65,8 @@ def _inv(b: Translator, a: Value) -> Value:
 
 @rule("linalg_inv_ex")
 def _inv_ex(b: Translator, a: Value, *, check_errors: bool = False) -> Any:
-    y = b.add("inverse", [a], on_singular=_POLICY[check_errors])
-    return y, _info(b, y)
+    lu, _ = b.add("lu", [b.stop_gradient(a)])
+    return b.add("inverse", [a], on_singular=_POLICY[check_errors]), _lu_info(b, lu)
 
 
 def _solved(b: Translator, a: Value, right: Value, left: bool, policy: str) -> tuple[Value, Value, Value]:
@@ -74,8 +91,9 @@ def _solve(b: Translator, a: Value, right: Value, *, left: bool = True) -> Value
 
 @rule("_linalg_solve_ex")
 def _solve_ex(b: Translator, a: Value, right: Value, *, left: bool = True, check_errors: bool = False) -> Any:
-    x, lu, _ = _solved(b, a, right, left, _POLICY[check_errors])
-    return x, lu, None, _info(b, lu)
+    x, _, _ = _solved(b, a, right, left, _POLICY[check_errors])
+    lu, _ = b.add("lu", [b.stop_gradient(a)])
+    return x, lu, None, _lu_info(b, lu)
 
 
 def _triangular(b: Translator, a: Value, right: Value, upper: bool, transposed: bool, unit: bool) -> Value:
@@ -105,8 +123,7 @@ def _determinant_parts(b: Translator, a: Value) -> tuple[Value, Value]:
     """Sign, and the pivots."""
     size = b.shape(a)[-1]
     lu, perm = b.add("lu", [a])
-    flat = b.reshape(lu, [*b.shape(a)[:-2], size * size])
-    pivots = b.narrow(flat, len(b.shape(flat)) - 1, 0, size, size + 1)
+    pivots = _diagonal(b, lu)
     # The order of rows is odd if an odd number of pairs is exchanged.
     dims = b.shape(perm)
     earlier, later = b.reshape(perm, [*dims, 1]), b.reshape(perm, [*dims[:-1], 1, size])
@@ -161,6 +178,8 @@ def _pivots_of(b: Translator, perm: Value) -> Value:
     """The rows that LAPACK exchanges with row 1, 2, ..., counted from 1, for an order of rows."""
     size = b.shape(perm)[-1]
     _check_swaps(b, size)
+    if not size:
+        return perm
     places = b.iota(size, DType.i32)
     rows, found = b.expand(places, b.shape(perm)), []
     for k in range(size):
@@ -175,6 +194,8 @@ def _perm_of(b: Translator, pivots: Value) -> Value:
     """The inverse of _pivots_of()."""
     size = b.shape(pivots)[-1]
     _check_swaps(b, size)
+    if not size:
+        return pivots
     places = b.iota(size, DType.i32)
     rows, found = b.expand(places, b.shape(pivots)), []
     for k in range(size):
@@ -199,17 +220,20 @@ def _lu_factor(b: Translator, a: Value, *, pivot: bool = True) -> Any:
 
 @rule("linalg_lu_factor_ex")
 def _lu_factor_ex(b: Translator, a: Value, *, pivot: bool = True, check_errors: bool = False) -> Any:
-    lu, pivots = _lu_factors(b, a, pivot, _POLICY[check_errors])
-    return lu, pivots, _info(b, lu)
+    lu, pivots = _lu_factors(b, a, pivot, "error" if check_errors else "keep")
+    return lu, pivots, _lu_info(b, lu)
 
 
 @rule("linalg_lu_solve")
 def _lu_solve(
     b: Translator, lu: Value, pivots: Value, right: Value, *, left: bool = True, adjoint: bool = False
 ) -> Value:
-    if not left or len(b.shape(right)) < len(b.shape(lu)):
-        b.refuse("left=False, or a matrix for a batch of factors; expected neither")
-    return b.add("lu_solve", [lu, _perm_of(b, pivots), right], trans_a=adjoint)
+    if len(b.shape(right)) < len(b.shape(lu)):
+        b.refuse("a matrix for a batch of factors; expected a batch")
+    perm = _perm_of(b, pivots)
+    if left:
+        return b.add("lu_solve", [lu, perm, right], trans_a=adjoint)
+    return _swapped(b, b.add("lu_solve", [lu, perm, _swapped(b, right)], trans_a=not adjoint))
 
 
 def _factor(b: Translator, a: Value, upper: bool, policy: str) -> Value:
@@ -230,7 +254,7 @@ def _cholesky(b: Translator, a: Value, upper: bool = False) -> Value:
 @rule("linalg_cholesky_ex")
 def _cholesky_ex(b: Translator, a: Value, *, upper: bool = False, check_errors: bool = False) -> Any:
     y = _factor(b, a, upper, _POLICY[check_errors])
-    return y, _info(b, y)
+    return y, _cholesky_info(b, y)
 
 
 @rule("cholesky_solve")
