@@ -80,6 +80,7 @@ class Complex(unittest.TestCase):
     def test_angle_of_zero(self):
         x = torch.complex(torch.tensor([0.0, -0.0, 0.0, 1.0, -1.0]), torch.tensor([0.0, 0.0, 2.0, 0.0, 0.0]))
         self.check({"angle": torch.angle}, x)
+        self.check({"angle": torch.angle}, torch.tensor([-0.0, 0.0, -1.0, 2.0, float("nan")]))
 
     def test_refusals(self):
         x = torch.randn(3, dtype=torch.complex64)

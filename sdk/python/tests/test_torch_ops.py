@@ -198,9 +198,11 @@ class Ops(unittest.TestCase):
         self.check({"at 0": lambda x: [torch.cdist(x, x, 3.0), torch.linalg.vector_norm(x * 0, 3.0)]}, x)
         functions = {
             "half": lambda x: [torch.linalg.vector_norm(x, 0.5), torch.linalg.vector_norm(x * 0, 0.5), torch.cdist(x, x, 0.5)],
-            "count": lambda x: [torch.linalg.vector_norm(x, 0), torch.cdist(x, x, 0.0)],
+            "below 0": lambda x: [torch.linalg.vector_norm(x, -1), torch.linalg.vector_norm(x, -2, 0)],
         }
         self.check(functions, torch.tensor([[0.0, 1, 2], [1, 0, -3]]))
+        count = {"count": lambda x: [torch.linalg.vector_norm(x, 0), torch.cdist(x, x, 0.0)]}
+        self.check(count, torch.tensor([[0.0, 1, 2], [1, 0, -3]]))
         far = torch.tensor([0.0, 3e30, math.inf, math.inf])
         self.check({"hypot": lambda a, b: torch.hypot(a, b)}, far, torch.tensor([0.0, 4e30, 1.0, NAN]), wrt=False)
         self.check({"hypot": lambda a, b: [torch.hypot(a, b), torch.hypot(a, b[0]), torch.hypot(b[0], a)]}, torch.rand(3, 4) + 1, torch.rand(4) + 1)

@@ -93,7 +93,7 @@ def _angle(b: Translator, x: Value) -> Value:
         slope = b.binary("atan2", imaginary, b.where(zero, 1.0, real))
         return b.where(zero, b.stop_gradient(b.binary("atan2", imaginary, real)), slope)
     x = b.cast(x, b.dtype)
-    return b.where(b.unary("is_nan", x), x, b.where(b.compare("lt", x, 0.0), math.pi, 0.0, b.dtype))
+    return b.where(b.unary("is_nan", x), b.stop_gradient(x), b.where(b.compare("lt", x, 0.0), math.pi, 0.0, b.dtype))
 
 
 # ---- Arithmetic

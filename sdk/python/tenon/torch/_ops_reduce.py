@@ -103,10 +103,12 @@ def norm(b: Translator, x: Value, p: Any = 2, dims: Any = None, keepdim: bool = 
     if p in (math.inf, -math.inf):
         return b.reduce("max" if p > 0 else "min", size, axes, keepdim)
     if p == 0:
-        return b.reduce("sum", b.cast(b.compare("ne", b.stop_gradient(x), 0.0), x.dtype), axes, keepdim)
-    if 0 < p < 1:  # an element of 0 has no slope: there PyTorch takes it to be 0
+        ones = b.where(b.unary("is_nan", x), 1.0, b.unary("sign", size))  # with a gradient: 0
+        return b.reduce("sum", ones, axes, keepdim)
+    if p < 1:  # an element of 0 has no slope: there PyTorch takes it to be 0
         zero = b.compare("eq", size, 0.0)
-        powers = b.where(zero, 0.0, b.binary("pow", b.where(zero, 1.0, size), float(p)), x.dtype)
+        powers = b.binary("pow", b.where(zero, 1.0, size), float(p))
+        powers = b.where(zero, 0.0 if p > 0 else math.inf, powers, x.dtype)
     else:
         powers = b.binary("pow", size, float(p))
     total = b.reduce("sum", powers, axes, keepdim)
