@@ -116,6 +116,7 @@ class Complex(unittest.TestCase):
         y = torch.tensor([0, 1 + 1j, 1j, 1j, 1])
         functions = {
             "eq": lambda x, y: [x == y, x == 1, x == 1j, x == y.real, x[:, None] == y],
+            "any": lambda x, y: [x.any(), x[:, None].all(1), x[:1].any(), x.logical_not(), x.view(5, 1).any((0, 1))],
             "ne": lambda x, y: [x != y, x != 0, x.count_nonzero()],
         }
         self.check(functions, x, y, wrt=False)

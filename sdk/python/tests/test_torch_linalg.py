@@ -33,6 +33,8 @@ class Linalg(unittest.TestCase):
                 LINALG.solve_triangular(a, b.mT, upper=True, left=False),
                 torch.triangular_solve(b, a, upper=False, transpose=True)[0],
             ],
+            "broadcast": lambda a, b: [*torch.triangular_solve(b, a[0])],
+            "tensorinv": lambda a, b: [LINALG.tensorinv(a[0].reshape(2, 2, 4), 2), LINALG.tensorinv(a[0].reshape(4, 2, 2), 1)],
             "tensorsolve": lambda a, b: LINALG.tensorsolve(a[0].reshape(2, 2, 4), b[0, :, 0].reshape(2, 2)),
         }
         self.check(functions, a, b, most=1e-4)

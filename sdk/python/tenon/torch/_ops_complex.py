@@ -104,6 +104,22 @@ def _abs(b: Translator, x: Value) -> Value:
     return b.add("complex_abs", [x])
 
 
+def _together(kind: str) -> Rule:
+    def write(b: Translator, x: Value, dims: Any = None, keepdim: bool = False) -> Value:
+        return b.reduce(kind, _is_not_zero(b, x), b.axes(x, dims), keepdim)
+
+    return write
+
+
+def _is_not_zero(b: Translator, x: Value) -> Value:
+    return b.reduce("any", b.compare("ne", _real(b, b.stop_gradient(x)), 0.0), [-1])
+
+
+for _kind in ("any", "all"):
+    _for_complex(_kind, f"{_kind}.dim", f"{_kind}.dims")(_together(_kind))
+_for_complex("logical_not")(lambda b, x: b.add("logical", [_is_not_zero(b, x)], kind="not"))
+
+
 @_for_complex("isnan")
 def _isnan(b: Translator, x: Value) -> Value:
     return b.reduce("any", b.unary("is_nan", _real(b, x)), [-1])

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,13 @@ def _inv(b: Translator, a: Value) -> Value:
     return b.add("inverse", [a])
 
 
+@rule("linalg_tensorinv")
+def _tensorinv(b: Translator, a: Value, ind: int = 2) -> Value:
+    dims = b.shape(a)
+    size = math.prod(dims[:ind])
+    return b.reshape(_inv(b, b.reshape(a, [size, size])), dims[ind:] + dims[:ind])
+
+
 @rule("linalg_inv_ex")
 def _inv_ex(b: Translator, a: Value, *, check_errors: bool = False) -> Any:
     lu, _ = b.add("lu", [b.stop_gradient(a)])
@@ -113,7 +121,8 @@ def _solve_triangular(
 def _triangular_solve(
     b: Translator, right: Value, a: Value, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> Any:
-    return _triangular(b, a, right, upper, transpose, unitriangular), a
+    x = _triangular(b, a, right, upper, transpose, unitriangular)
+    return x, b.expand(a, b.shape(x)[:-2] + b.shape(a)[-2:])
 
 
 # ---- Factors
