@@ -68,12 +68,16 @@ Value Finder::maxima() {
   return b.compare("gt", put(b.cast(peak, kI64), b.where(peak, middle, at)), b.scalar_int(kI64, 0));
 }
 
-// What a loop carries while some flag of its first value is set.
+// Runs `step` while any flag of the first carried value [B, F] is true, at most F times: each step
+// closes a flag of a row, or moves by a bin. Returns the carried values.
 using Step = std::vector<Value> (*)(Builder& b, std::span<const Value> carry,
                                     std::span<const Value> captured, int64_t parameter);
 Results while_any(Builder& b, std::vector<Value> carry, std::vector<Value> captured,
                   int64_t parameter, Step step) {
-  Control loop{.kind = Control::Kind::loop, .carry = carry, .captured = captured};
+  Control loop{.kind = Control::Kind::loop,
+               .carry = carry,
+               .captured = captured,
+               .trips = b.shape(carry[0])[1]};
   Graph cond, body;
   std::vector<Value> asked, inside;
   for (const std::vector<Value>& values : {carry, captured})
