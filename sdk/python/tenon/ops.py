@@ -4135,12 +4135,8 @@ def knn(
       Absent: x.
     - dist [.., N, M]: float; given distances, instead of x and y.
     - k: from 1 to the number of candidates.
-    - metric, of points x and y:
-        - euclidean: √Σ(x - y)².
-        - sqeuclidean: Σ(x - y)².
-        - cosine: 1 - cos, as ½·Σ(x/‖x‖ - y/‖y‖)². A zero vector has distance 1 from every candidate. Without y, its
-    distance from itself is 0.
-        - inner: -Σ x·y, so the largest product comes first.
+    - metric, of points x and y: euclidean is √Σ(x - y)², sqeuclidean is Σ(x - y)², cosine is 1 - cos, as ½·Σ(x/‖x‖ -
+      y/‖y‖)², and inner is -Σ x·y, so the largest product comes first.
     - exclude_self: without y, point i is no candidate of point i; equal points of other indices are. dist must then
       be square. With y it has no effect.
     - index [.., N, k], i32: the candidates. Equal distances: the lower index first.
@@ -4149,8 +4145,9 @@ def knn(
     Differences are squared and summed, so distances are accurate for close points far from the origin. With dist,
     metric has no effect.
 
-    Edge cases. NaN comes last, behind inf; the index is valid. euclidean compares the squares, so distances that are
-    equal only after the root keep the order of their squares. Points without coordinates (D = 0) are refused. The
+    Edge cases. NaN comes last, behind inf; the index is valid. With cosine, a zero vector has distance 1 from every
+    candidate; without y, its distance from itself is 0. euclidean compares the squares, so distances that are equal
+    only after the root keep the order of their squares. Points without coordinates (D = 0) are refused. The
     decomposition holds all N·M distances; the kernel of the cpu does not.
 
     Values of metric: euclidean sqeuclidean cosine inner.

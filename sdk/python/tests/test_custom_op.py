@@ -147,12 +147,12 @@ class Derivatives(unittest.TestCase):
             self.assertEqual((dy[1].dtype, dy[1].shape), (tenon.i32, y[1].shape))
             return (dy[0] * 3.0,)
 
-        @tenon.custom_op("tests:counted", gradient=gradient, outputs=("y", "positive"))
-        def counted(a):
+        @tenon.custom_op("tests:signed", gradient=gradient, outputs=("y", "positive"))
+        def signed(a):
             return a + a, tenon.ops.cast(a > 0, "i32")
 
-        self.assertEqual(tenon.grad(lambda a: counted(a)[0].sum())(X).tolist(), [3.0] * 7)
-        self.assertEqual(counted(X)[1].tolist(), (X > 0).astype(np.int32).tolist())
+        self.assertEqual(tenon.grad(lambda a: signed(a)[0].sum())(X).tolist(), [3.0] * 7)
+        self.assertEqual(signed(X)[1].tolist(), (X > 0).astype(np.int32).tolist())
 
     def test_stop_gradient(self):
         f = lambda x: (x * tenon.stop_gradient(x * x)).sum()

@@ -51,7 +51,7 @@ def _fail_for_singular(graph: torch.fx.Graph) -> None:
     checks = [n for n in graph.nodes if name_of(n.target) == "with_effects"]
     for node in checks:
         token, op, *args = node.args
-        info = args[0] if args else None
+        info: Any = args[0] if args else None
         if name_of(op) != "_linalg_check_errors.default" or getattr(info, "target", None) is not operator.getitem:
             continue
         factored = info.args[0]

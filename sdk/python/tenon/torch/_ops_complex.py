@@ -167,7 +167,8 @@ def _div(b: Translator, x: Any, y: Any) -> Value:
 def _equal(kind: str, together: str) -> Rule:
     def write(b: Translator, x: Any, y: Any) -> Value:
         dtype = common(x, y)
-        return b.reduce(together, b.compare(kind, *(_real(b, b.cast(v, dtype)) for v in (x, y))), [-1])
+        p, q = (_real(b, b.cast(v, dtype)) for v in (x, y))
+        return b.reduce(together, b.compare(kind, p, q), [-1])
 
     return write
 
