@@ -5,6 +5,7 @@
 
 #include "ops/control.hpp"
 #include "ops/table.hpp"
+#include "ops/wanted.hpp"
 
 namespace tenon::core {
 namespace {
@@ -290,24 +291,19 @@ void delta_grad(Grad& g, const op::gated_delta_rule& n) {
       {n.q, &Backward::want_dq},       {n.k, &Backward::want_dk},
       {n.v, &Backward::want_dv},       {n.g, &Backward::want_dg},
       {n.beta, &Backward::want_dbeta}, {n.state, &Backward::want_dstate}};
-  Backward back{.scale = n.scale,
-                .qk_l2norm = n.qk_l2norm,
-                .chunk = n.chunk,
-                .dout = dout ? dout : g.b.zeros(g.b.type(n.v)),
-                .q = n.q,
-                .k = n.k,
-                .v = n.v,
-                .g = n.g,
-                .beta = n.beta,
-                .state = n.state,
-                .cu_seqlens = n.cu_seqlens,
-                .dstate_out = dstate_out};
-  bool any = false;
-  for (const auto& [operand, want] : parts) any |= back.*want = g.wants(operand);
-  if (!any) return;
-  const Results made = g.b.add(back);
-  for (size_t k = 0; k < std::size(parts); ++k)
-    if (g.wants(parts[k].first)) g.give(parts[k].first, made[k]);
+  const Backward back{.scale = n.scale,
+                      .qk_l2norm = n.qk_l2norm,
+                      .chunk = n.chunk,
+                      .dout = dout ? dout : g.b.zeros(g.b.type(n.v)),
+                      .q = n.q,
+                      .k = n.k,
+                      .v = n.v,
+                      .g = n.g,
+                      .beta = n.beta,
+                      .state = n.state,
+                      .cu_seqlens = n.cu_seqlens,
+                      .dstate_out = dstate_out};
+  give_wanted(g, back, parts);
 }
 
 // ---- batch: the sequences of all examples side by side

@@ -16,7 +16,7 @@ constexpr std::string_view kLogs = "log10 log", kScopes = "example tensor frame"
 
 // ---- mel_filterbank
 
-// The checks of a bank of filters. Returns its shape.
+// Checks a filter bank. Returns its shape.
 template <class Op>
 Shape bank_shape(const Infer& i, const Op& n) {
   want_points(i, "attribute n_fft", n.n_fft);

@@ -3,6 +3,7 @@
 // are scans over the steps; each step computes all states at once.
 #include "ops/control.hpp"
 #include "ops/table.hpp"
+#include "ops/wanted.hpp"
 
 namespace tenon::core {
 namespace {
@@ -256,25 +257,20 @@ void selective_scan_grad(Grad& g, const op::selective_scan& n) {
       {n.z, &op::selective_scan_backward::want_dz},
       {n.dt_bias, &op::selective_scan_backward::want_ddt_bias},
       {n.h0, &op::selective_scan_backward::want_dh0}};
-  op::selective_scan_backward back{.dt_softplus = n.dt_softplus,
-                                   .layout = n.layout,
-                                   .dy = dy ? dy : g.b.zeros(g.b.type(n.u)),
-                                   .u = n.u,
-                                   .dt = n.dt,
-                                   .a = n.a,
-                                   .b = n.b,
-                                   .c = n.c,
-                                   .d = n.d,
-                                   .z = n.z,
-                                   .dt_bias = n.dt_bias,
-                                   .h0 = n.h0,
-                                   .dh_last = dh_last};
-  bool any = false;
-  for (const auto& [operand, want] : parts) any |= back.*want = g.wants(operand);
-  if (!any) return;
-  const Results made = g.b.add(back);
-  for (size_t k = 0; k < std::size(parts); ++k)
-    if (g.wants(parts[k].first)) g.give(parts[k].first, made[k]);
+  const op::selective_scan_backward back{.dt_softplus = n.dt_softplus,
+                                         .layout = n.layout,
+                                         .dy = dy ? dy : g.b.zeros(g.b.type(n.u)),
+                                         .u = n.u,
+                                         .dt = n.dt,
+                                         .a = n.a,
+                                         .b = n.b,
+                                         .c = n.c,
+                                         .d = n.d,
+                                         .z = n.z,
+                                         .dt_bias = n.dt_bias,
+                                         .h0 = n.h0,
+                                         .dh_last = dh_last};
+  give_wanted(g, back, parts);
 }
 
 // ---- batch: the sequences of all examples side by side, if these share the parameters
