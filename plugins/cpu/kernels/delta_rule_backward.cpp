@@ -159,9 +159,7 @@ class Walk {
 };
 
 void Backward(const DeltaHead& head, int64_t first, float* area, const DeltaGradients& out) {
-  with_storage(head.dtype, [&]<class T>(T) {
-    if constexpr (!std::is_same_v<T, double>) Walk<T>(head, first, area, out).run();
-  });
+  with_f32_or_half(head.dtype, [&]<class T>(T) { Walk<T>(head, first, area, out).run(); });
 }
 
 int64_t BackwardArea(int64_t keys, int64_t tokens) { return Area::floats(keys, chunks_of(tokens)); }

@@ -46,9 +46,7 @@ void forward(const DeltaHead& h, int64_t first, float* area, void* o, float* sta
 }
 
 void Forward(const DeltaHead& head, int64_t first, float* area, void* o, float* state_out) {
-  with_storage(head.dtype, [&]<class T>(T) {
-    if constexpr (!std::is_same_v<T, double>) forward<T>(head, first, area, o, state_out);
-  });
+  with_f32_or_half(head.dtype, [&]<class T>(T) { forward<T>(head, first, area, o, state_out); });
 }
 
 int64_t ForwardArea(int64_t keys) { return keys * (kColumns + 1) + kColumns; }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The nearest candidates of a block of points, compiled for each instruction set. Differences are
-// squared, as a product of matrices would cancel for close points far from the origin; with an
-// adder beside the multiplier this takes no longer.
+// squared: a product of matrices would cancel for close points far from the origin.
 #include "knn.hpp"
 
 #include <algorithm>

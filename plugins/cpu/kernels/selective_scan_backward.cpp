@@ -238,9 +238,7 @@ class Walk {
 
 void Backward(const Scan& s, const ScanOperands& in, const ScanBlock& block, float* area,
               const ScanGradients& out) {
-  with_storage(s.dtype, [&]<class T>(T) {
-    if constexpr (!std::is_same_v<T, double>) Walk<T>(s, in, block, area, out).run();
-  });
+  with_f32_or_half(s.dtype, [&]<class T>(T) { Walk<T>(s, in, block, area, out).run(); });
 }
 
 int64_t BackwardArea(const Scan& s) { return Area::floats(s); }

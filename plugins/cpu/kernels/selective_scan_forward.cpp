@@ -98,9 +98,7 @@ void forward(const Scan& s, const ScanOperands& in, const ScanBlock& block, floa
 
 void Forward(const Scan& s, const ScanOperands& in, const ScanBlock& block, float* area, void* y,
              float* h_last) {
-  with_storage(s.dtype, [&]<class T>(T) {
-    if constexpr (!std::is_same_v<T, double>) forward<T>(s, in, block, area, y, h_last);
-  });
+  with_f32_or_half(s.dtype, [&]<class T>(T) { forward<T>(s, in, block, area, y, h_last); });
 }
 
 int64_t ForwardArea(const Scan& s) { return Area::floats(s.states); }

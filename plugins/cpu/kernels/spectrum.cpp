@@ -136,7 +136,7 @@ sdk::Kernel make_welch_psd(const sdk::op::welch_psd& n, const sdk::Node&) {
           .scratch = w->scratch()};
 }
 
-// The spectra are behind the scratch of welch_psd, which the peaks use once more.
+// The powers follow the scratch memory of welch_psd, which the search for peaks uses again.
 sdk::Kernel make_welch_peaks(const sdk::op::welch_peaks& n, const sdk::Node&) {
   const auto w = std::make_shared<Welch>(n, n.x.type());
   const PeakRows peaks{peak_rule(n, w->bins()), w->batch()};
