@@ -6,7 +6,7 @@ spectra.py LIBTENON [--rounds N] [--only REGEX] [--threads N] [--seconds X]
 Each round times the peer and tenon by turns. A ratio is tenon's time over the peer's (below 1 tenon is faster); the table shows
 the medians of the rounds. SciPy has one thread; its fft gets as many as tenon. PyTorch is its best of eager and compiled.
 Needs torch and scipy for this Python."""
-import argparse, pathlib, re, statistics, sys
+import pathlib, re, sys
 
 import numpy, scipy.fft, scipy.signal, torch
 
@@ -67,13 +67,7 @@ def cases(threads):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library", type=pathlib.Path)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default=".*")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement")
-    a = parser.parse_args()
+    a = peer_rounds.library_parser(__doc__, '"welch .*"').parse_args()
     torch.set_num_threads(a.threads)
     tenon = binding.Tenon(a.library, threads=a.threads)
     print(f"PyTorch {torch.__version__}, SciPy {scipy.__version__}, {a.threads} threads")
@@ -84,13 +78,7 @@ def main():
         graph = 'graph "g" {\n' + "".join(f"  {line}\n" for line in [*head, *lines, f'output "y" = {out}']) + "}\n"
         with tenon.parse(graph) as model:
             model.set(inputs)
-            theirs, ours, ratios = [], [], []
-            for _ in range(a.rounds):
-                theirs.append(min(peer_rounds.measure(peer, a.seconds)[0] for peer in peers))
-                ours.append(peer_rounds.measure(model.start, a.seconds)[0])
-                ratios.append(ours[-1] / theirs[-1])
-        print(f"{name:24} {statistics.median(ours):10.1f} us  peer {statistics.median(theirs):10.1f} us  "
-              f"ratio {statistics.median(ratios):5.2f}", flush=True)
+            peer_rounds.by_turns(name, model.start, peers, a, "peer")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ transforms.py LIBTENON [--rounds N] [--only REGEX] [--threads N] [--seconds X]
 Complex and real transforms of f32 parts, and frames of 60 s of sound at 16 kHz. Outputs of both are made once and written again.
 Each round times PyTorch and tenon by turns. A ratio is tenon's time over PyTorch's (below 1 tenon is faster); the table shows the
 medians of the rounds, the last line their geometric mean. Needs torch for this Python."""
-import argparse, math, pathlib, re, statistics, sys
+import math, pathlib, re, statistics, sys
 
 import numpy, torch
 
@@ -42,13 +42,7 @@ def case_of(op, rows, n):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library", type=pathlib.Path)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default=".*")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement")
-    a = parser.parse_args()
+    a = peer_rounds.library_parser(__doc__, '"fft .*"').parse_args()
     torch.set_num_threads(a.threads)
     tenon = binding.Tenon(a.library, threads=a.threads)
     print(f"PyTorch {torch.__version__}, {a.threads} threads")
@@ -58,15 +52,7 @@ def main():
         graph, inputs, peer = case_of(*shape)
         with tenon.parse(graph) as model:
             model.set(inputs)
-            step = model.start
-            theirs, ours = [], []
-            for _ in range(a.rounds):
-                theirs.append(peer_rounds.measure(peer, a.seconds)[0])
-                ours.append(peer_rounds.measure(step, a.seconds)[0])
-        ratio = statistics.median(o / t for o, t in zip(ours, theirs))
-        ratios.append(ratio)
-        print(f"{name:16} {statistics.median(ours):10.1f} us  PyTorch {statistics.median(theirs):10.1f} us  ratio {ratio:5.2f}",
-              flush=True)
+            ratios.append(peer_rounds.by_turns(name, model.start, [peer], a, "PyTorch"))
     if ratios: print(f"geometric mean {math.exp(statistics.mean(map(math.log, ratios))):.2f}, worst {max(ratios):.2f}, {len(ratios)} cases")
 
 
