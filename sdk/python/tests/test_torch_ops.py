@@ -209,6 +209,7 @@ class Ops(unittest.TestCase):
         rows, x = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([NAN, 1.0, 2.5, math.inf, -math.inf])
         functions = {"nan": lambda r, x: [f(x) for s in (False, True) for f in (lambda x: torch.bucketize(x, r, right=s), lambda x: torch.searchsorted(r, x, right=s))]}
         self.check(functions, rows, x, wrt=False)
+        self.check(functions, torch.tensor([1.0, 2.0, NAN]), x, wrt=False)
         wide = {"wide rows": lambda i, r: [torch.bucketize(i, r), torch.searchsorted(r, i.float())]}
         self.check(wide, torch.tensor([5], dtype=torch.int32), torch.tensor([2**33, 2**34]), wrt=False)
 

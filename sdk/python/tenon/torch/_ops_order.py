@@ -120,8 +120,11 @@ def _log_of_sum(b: Translator, x: Value, y: Value) -> Value:
 def _search(b: Translator, rows: Value, x: Value, right: bool) -> Value:
     """How many elements of a sorted row, the last axis of `rows`, stand before each of `x`: all before NaN."""
     table = unsqueeze(b, rows, -2) if len(b.shape(rows)) > 1 else rows
-    behind = b.compare("gt" if right else "ge", table, unsqueeze(b, x, -1), common(x, rows))
-    return b.cast(b.binary("sub", b.shape(rows)[-1], b.reduce("sum", behind, [-1])), b.dtype)
+    key = unsqueeze(b, x, -1)
+    before = b.compare("le" if right else "lt", table, key, common(x, rows))
+    if x.dtype in FLOATS:
+        before = b.add("logical", [before, b.unary("is_nan", key)], kind="or")
+    return b.cast(b.reduce("sum", before, [-1]), b.dtype)
 
 
 @rule("searchsorted.Tensor")
