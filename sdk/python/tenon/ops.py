@@ -3769,11 +3769,22 @@ def log_mel(
     affine: builtins.bool = True,
     max_scope: str = "example",
 ) -> Array:
-    """The powers x [B, F, frames] times the filters w [n_mels, F], as logarithms y [B, n_mels, frames]; see above for
-    the attributes. x is f32 or f64, or the complex result of stft, whose powers are re² + im². w has the dtype of x,
-    or of its parts.
+    """The powers x [B, F, frames] times the filters w [n_mels, F], as logarithms y [B, n_mels, frames]. x is f32 or
+    f64, or the complex result of stft, whose powers are re² + im². w has the dtype of x, or of its parts.
 
-    - floor, log (log10 or log), dynamic_range, affine, max_scope (example, tensor or frame): see above.
+    With m, the mel power spectrum w·x:
+
+        l = log(max(m, floor))
+        l = max(l, M - dynamic_range)    M: the largest l of the scope
+        y = (l + 4)/4                    with affine
+
+    - floor: positive. Where m is floor or less, l is exactly its logarithm, so silence gives exactly -1.5 by
+      default.
+    - log: log10 or log, the natural logarithm.
+    - dynamic_range: 0 or more; 0 leaves the second line out. affine: without it y is l.
+    - max_scope: example takes the maximum over all mels and frames of an example, tensor over all examples, frame
+      over the mels of a frame.
+    - A NaN makes the whole scope NaN.
 
     Values of log: log10 log.
     Values of max_scope: example tensor frame.
@@ -3815,7 +3826,7 @@ def log_mel_spectrogram(
       - 0.5·cos(2πj/n_fft).
     - drop_last: without the last frame. With center and an even n_fft, T/hop frames remain (rounded down).
     - sr, n_mels, fmin, fmax, scale (slaney or htk), norm (slaney or none): the filters, see mel_filterbank.
-    - floor, log (log10 or log), dynamic_range, affine, max_scope (example, tensor or frame): see above.
+    - floor, log (log10 or log), dynamic_range, affine, max_scope (example, tensor or frame): as for log_mel.
 
     Values of scale: slaney htk.
     Values of norm: slaney none.
@@ -4098,8 +4109,8 @@ def gated_delta_rule(
     - g: the logarithm of the decay, in the accumulation dtype. [B, T, HV], or [B, T, HV, K] for a decay of each row
       of S.
     - state: the first states, [B, HV, K, V] in the accumulation dtype; absent: zeros. state_out: the last ones.
-    - cu_seqlens [S + 1], index dtype: S sequences lie behind each other in one batch entry, B = 1, and sequence i
-      has the tokens from cu_seqlens[i] to cu_seqlens[i + 1]. Then there are S states.
+    - cu_seqlens [S + 1], index dtype: S sequences are concatenated along T (packed), with B = 1, and sequence i has
+      the tokens from cu_seqlens[i] to cu_seqlens[i + 1]. Then there are S states.
     - scale: K^-½ by default. qk_l2norm: divides each row x of q and k by √(Σx² + 1e-6) first.
     - chunk: the number of tokens that a device may join into products of matrices. It changes no result beyond
       rounding.
