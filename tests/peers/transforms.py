@@ -3,8 +3,8 @@
 """transforms.py LIBTENON [--device cpu:0] [--count 300] [--seed 1]
 
 Random transforms beside NumPy, which computes in f64, and PyTorch: fft of any length and axes, rfft, irfft, stft, istft,
-fft_conv1d, their gradients, orders of bins, and arithmetic of complex numbers. Each case has a seed of its own, which a failure names, with its graph. Exits with
-77 without PyTorch."""
+fft_conv1d, their gradients, orders of bins, and arithmetic of complex numbers. Each case has a seed of its
+own, which a failure names, with its graph. Exits with 77 without PyTorch."""
 import math
 import sys
 
