@@ -77,7 +77,7 @@ Graph graph_from(const std::string& what, const std::string& part, const SourceO
     if (part == "apply") return lm::apply_graph(c, training);
     if (part == "eval") return lm::eval_graph(c, o.batch);
     if (part == "decode") return lm::decode_graph(c, {});
-    return lm::prefill_graph(c, std::min<int64_t>(16, c.context), {});
+    return lm::prefill_graph(c, c.recurrent() ? 16 : std::min<int64_t>(16, c.context), {});
   }
   return parse_graph(read_input(what), what);
 }

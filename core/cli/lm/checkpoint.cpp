@@ -125,9 +125,9 @@ void check_weights(const std::string& file, const Tensors& tensors, const Config
     if (found == tensors.end())
       throw Error(TENON_NOT_FOUND, file + ": weight '" + w.name + "' is missing");
     unused.erase(found->first);
-    if (found->second != TensorType(config.dtype, w.dims))
+    if (found->second != TensorType(w.dtype, w.dims))
       throw Error(TENON_SHAPE_MISMATCH, file + ": weight '" + w.name + "' is not the " +
-                                            shape_text(w.dims) + " of " + torch_name(config.dtype) +
+                                            shape_text(w.dims) + " of " + torch_name(w.dtype) +
                                             " that config.json asks for");
   }
   if (!unused.empty()) refuse_unused(file, "weight", unused);

@@ -8,6 +8,7 @@
 
 #include "cli/input.hpp"
 #include "cli/lm/json_file.hpp"
+#include "cli/lm/recurrent_config.hpp"
 #include "cli/lm/save.hpp"
 
 namespace tenon::lm {
@@ -123,7 +124,8 @@ class Reader {
 
   Config read() {
     const auto type = field<std::string>(j_, file_, "model_type");
-    if (type != "llama") refuse("model_type", "'" + type + "'", "'llama'");
+    if (type != "llama")
+      refuse("model_type", "'" + type + "'", "'llama', 'tenon-mamba' or 'tenon-delta'");
     check_architecture();
     for (const auto& [key, value] : j_.items())
       if (!contains(kRead, key) && !contains(kHarmless, key) && !is_nothing(value))
@@ -306,10 +308,11 @@ Json parse_object(const std::string& text, const std::string& file) {
 
 Config parse_config(const std::string& text, const std::string& file) {
   const Json j = parse_object(text, file);
-  return Reader(j, file).read();
+  return is_recurrent(j) ? read_recurrent(j, file) : Reader(j, file).read();
 }
 
 std::string config_text(const Config& c) {
+  if (c.recurrent()) return recurrent_json(c).dump(2) + "\n";
   const auto* activation = std::ranges::find(kActivations, c.activation, &Activation::kind);
   const Json j = {{"architectures", {"LlamaForCausalLM"}},
                   {"model_type", "llama"},

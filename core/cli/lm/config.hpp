@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// config.json of a LlamaForCausalLM of Hugging Face transformers. Each key that changes the model's
-// results is supported or refused by name.
+// config.json of a LlamaForCausalLM of Hugging Face transformers, or of a recurrent model of tenon
+// (recurrent_config.hpp). Each key that changes the model's results is supported or refused by name.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace tenon::lm {
 
 // text: the content of the file.
 Config parse_config(const std::string& text, const std::string& file);
-// Writes a configuration that parse_config and transformers read as the same model.
+// Writes a configuration that parse_config reads as the same model; transformers do so too for llama.
 std::string config_text(const Config& config);
 // Reads that of a model folder.
 Config load_config(const std::string& folder);

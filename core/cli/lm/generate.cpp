@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // tenon lm generate: continues a prompt. A decode step has no input: token, length, random counter
 // and cache are state that the graph updates. The host only reads the tokens.
+// A model with attention has a cache of its context, which is filled again when it is full. The
+// state of a recurrent model has a constant size and no end.
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +11,7 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "cli/command.hpp"
 #include "cli/input.hpp"
@@ -70,8 +73,22 @@ class Generator {
         executable_(std::move(executable)),
         check_room_(check_room) {}
 
-  // Fills the cache with the tokens so far. Returns the next token.
-  int64_t prefill(const std::vector<int64_t>& tokens) {
+  // Fills the cache with the tokens so far. Returns the next token; none after an interruption,
+  // which only a recurrent model, that reads the tokens in pieces, looks for.
+  std::optional<int64_t> prefill(const std::vector<int64_t>& tokens,
+                                 const InterruptFlag& interrupt) {
+    return config_.recurrent() ? read_pieces(tokens, interrupt) : fill_cache(tokens);
+  }
+  // Compiles the decode step, so that a refusal comes before any output.
+  void prepare() { runner_for(0); }
+  int64_t decode() {
+    Runner& runner = runner_for(0);
+    runner.context->run();
+    return runner.context->get_scalar<int64_t>("token");
+  }
+
+ private:
+  int64_t fill_cache(const std::vector<int64_t>& tokens) {
     const auto count = static_cast<int64_t>(tokens.size());
     int64_t bucket = std::min<int64_t>(16, config_.context);
     while (bucket < count) bucket = std::min(bucket * 2, config_.context);
@@ -83,15 +100,35 @@ class Generator {
     runner.context->run();
     return runner.context->get_scalar<int64_t>("token");
   }
-  // Compiles the decode step, so that a refusal comes before any output.
-  void prepare() { runner_for(0); }
-  int64_t decode() {
-    Runner& runner = runner_for(0);
-    runner.context->run();
-    return runner.context->get_scalar<int64_t>("token");
+  // A piece must have the length of its graph, because padding would change the state. The last
+  // few tokens are decode steps that begin with given tokens.
+  std::optional<int64_t> read_pieces(const std::vector<int64_t>& tokens,
+                                     const InterruptFlag& interrupt) {
+    int64_t next = 0;
+    const auto size = static_cast<int64_t>(tokens.size());
+    for (int64_t at = 0; at < size;) {
+      if (interrupt.raised()) return {};
+      const int64_t length = size - at >= kLongPiece ? kLongPiece
+                             : size - at >= kPiece   ? kPiece
+                                                     : 1;
+      if (length == 1) {
+        store_.set<int64_t>(TENON_SPACE_STATE, "token", {1, 1}, {tokens[static_cast<size_t>(at)]});
+        next = decode();
+      } else {
+        Runner& runner = runner_for(length);
+        runner.context->set(
+            "prompt", {1, length},
+            std::vector<int64_t>(tokens.begin() + at, tokens.begin() + at + length));
+        runner.context->run();
+        next = runner.context->get_scalar<int64_t>("token");
+      }
+      at += length;
+    }
+    return next;
   }
 
- private:
+  static constexpr int64_t kLongPiece = 512, kPiece = 16;
+
   struct Runner {
     std::unique_ptr<Executable> executable;
     std::unique_ptr<Context> context;
@@ -185,7 +222,7 @@ int generate(const Args& args) {
   generator.prepare();
   TraceFile trace(runtime, args);
   const InterruptFlag interrupt;
-  if (static_cast<int64_t>(tokens.size()) > config.context)
+  if (!config.recurrent() && static_cast<int64_t>(tokens.size()) > config.context)
     std::cerr << "tenon: the prompt has " << tokens.size() << " bytes; the model sees the last "
               << config.context << "\n";
   TextOut out;
@@ -195,10 +232,13 @@ int generate(const Args& args) {
   double seconds = 0;                  // of decoding
   for (int64_t i = 0; i < count && !interrupt.raised(); ++i) {
     int64_t next;
-    if (in_cache == 0 || in_cache == config.context) {
+    if (in_cache == 0 || (in_cache == config.context && !config.recurrent())) {
       // A full cache restarts with the newer half of its tokens.
-      keep_last(in_cache == 0 ? config.context : std::max<int64_t>(config.context / 2, 1));
-      next = generator.prefill(tokens);
+      if (!config.recurrent())
+        keep_last(in_cache == 0 ? config.context : std::max<int64_t>(config.context / 2, 1));
+      const std::optional<int64_t> first = generator.prefill(tokens, interrupt);
+      if (!first) break;
+      next = *first;
       in_cache = static_cast<int64_t>(tokens.size());
     } else {
       const auto start = std::chrono::steady_clock::now();
@@ -208,7 +248,7 @@ int generate(const Args& args) {
       ++in_cache;
     }
     ++generated;
-    tokens.push_back(next);
+    if (!config.recurrent()) tokens.push_back(next);
     const char byte = static_cast<char>(next);
     out.put({&byte, 1});
     if (!std::cout) break;  // the reader has closed the pipe

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Llama-style decoder as tenon graphs: training, evaluation, prefill and decode. Weights have the
-// names and layout of Hugging Face's LlamaForCausalLM.
+// Byte-level language models as tenon graphs: training, evaluation, prefill and decode. Weights of
+// the Llama-style decoder have the names and layout of Hugging Face's LlamaForCausalLM.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,14 @@ struct Rope {
   std::vector<double> frequencies(int64_t head_dim) const;
 };
 
+// llama: attention over a cache of keys and values. mamba: selective scans. delta: linear attention
+// with the gated delta rule. The last two are recurrent: generation has a state of constant size.
+enum class Arch : uint8_t { llama, mamba, delta };
+// Their names, in the order of the values.
+inline constexpr const char* kArchs[] = {"llama", "mamba", "delta"};
+
 struct Config {
+  Arch arch = Arch::llama;
   int64_t vocab = 256;
   int64_t dim = 256;
   int64_t layers = 6;
@@ -43,7 +50,24 @@ struct Config {
   bool tied = false;                // the head is the embedding
   tenon_dtype dtype = f32;          // of weights, activations and caches: f32 or bf16
 
+  // Of the recurrent models.
+  int64_t expand = 2;       // mamba: channels of a scan / dim; delta: size of values / of keys
+  int64_t conv_width = 4;   // of the convolution along time
+  int64_t state_size = 16;  // mamba: numbers that a channel keeps
+
+  const char* arch_name() const { return kArchs[static_cast<size_t>(arch)]; }
+  bool recurrent() const { return arch != Arch::llama; }
   int64_t head_dim() const { return head_size > 0 ? head_size : dim / heads; }
+  int64_t inner() const { return expand * dim; }       // mamba: channels of a scan
+  int64_t dt_rank() const { return (dim + 15) / 16; }  // mamba: width in front of dt_proj
+  // Numbers that a layer of a recurrent model keeps from step to step: inputs of its convolution,
+  // and the state of its recurrence.
+  int64_t conv_channels() const {
+    return arch == Arch::mamba ? inner() : heads * head_dim() * (2 + expand);
+  }
+  int64_t recurrent_state() const {
+    return arch == Arch::mamba ? inner() * state_size : heads * head_dim() * head_dim() * expand;
+  }
   // Throws Error(invalid_argument) naming the field.
   void check() const;
 };
@@ -51,8 +75,11 @@ struct Config {
 struct WeightSpec {
   std::string name;
   std::vector<int64_t> dims;
-  enum class Init { zeros, ones, normal } init;
+  // counting: log(1), log(2), .. log(scale), again and again. time_step: b with softplus(b) between
+  // 0.001 and 0.1, each power of ten as likely.
+  enum class Init { zeros, ones, normal, counting, time_step } init;
   double scale;  // standard deviation for normal
+  tenon_dtype dtype;
 };
 // Every weight of the model, in the order of the layers.
 std::vector<WeightSpec> weight_specs(const Config& config);
@@ -87,10 +114,13 @@ struct SampleOptions {
   double top_p = 1.0;
 };
 
-// Generation has state: token i64 [1, 1], length i64 [1], rng i64 [2] (seed, offset),
-// cache.<layer>.k and .v [1, context, kv_heads, head_dim]. Each graph gives the next token as
-// output token i64 [1] and advances the state. Inputs of prefill: prompt i64 [1, bucket] (padded at
-// the end), count i64 [1]: how many of them count.
+// Generation has state: token i64 [1, 1], length i64 [1], rng i64 [2] (seed, offset), and for each
+// layer of llama cache.<layer>.k and .v [1, context, kv_heads, head_dim], of the recurrent models
+// cache.<layer>.conv and .scan. Each graph gives the next token as output token i64 [1] and advances
+// the state. Input of prefill: prompt i64 [1, bucket].
+// llama: a prefill starts a sequence. Its prompt is padded at the end; a second input, count i64 [1],
+// says how many of its tokens count. Recurrent: a prefill continues the sequence of the state by
+// `bucket` tokens.
 Graph prefill_graph(const Config& config, int64_t bucket, const SampleOptions& options);
 // No input at all.
 Graph decode_graph(const Config& config, const SampleOptions& options);

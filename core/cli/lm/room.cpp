@@ -52,8 +52,13 @@ double weight_bytes(const Config& c) { return parameter_count(c) * weight_size(c
 double state_bytes(const Config& c) { return parameter_count(c) * (c.dtype == f32 ? 8 : 12); }
 // The sums of gradients of --accumulate are f32.
 double sum_bytes(const Config& c) { return parameter_count(c) * 4; }
-// The keys and values of all positions of one sequence.
+// What generation keeps of one sequence: the keys and values of all positions, or the state of the
+// recurrent layers, which is f32 but for the inputs of convolutions.
 double cache_bytes(const Config& c) {
+  if (c.recurrent())
+    return static_cast<double>(c.layers) *
+           (4.0 * static_cast<double>(c.recurrent_state()) +
+            weight_size(c) * static_cast<double>((c.conv_width - 1) * c.conv_channels()));
   return 2.0 * static_cast<double>(c.layers) * static_cast<double>(c.kv_heads) *
          (static_cast<double>(c.dim) / static_cast<double>(c.heads)) *
          static_cast<double>(c.context) * weight_size(c);
@@ -76,7 +81,8 @@ void check_weights_fit(const Config& config, bool sums) {
   throw Error(TENON_OUT_OF_MEMORY,
               "weights and optimizer: do not fit the host's memory; expected at least " +
                   size_text(needed) + ", got " + size_text(room) +
-                  " free; hint: a smaller --dim, --layers or --ffn" +
+                  " free; hint: a smaller --dim, --layers or " +
+                  (config.arch == Arch::mamba ? "--expand" : "--ffn") +
                   (config.dtype == f32 ? "" : ", or --dtype f32, which needs no masters") +
                   (sums ? ", or no --accumulate, which keeps sums of gradients" : "") +
                   "; --no-room-check starts all the same");
@@ -87,14 +93,17 @@ void check_generation_fits(const std::string& folder, const Config& config) {
   const uint64_t needed = weights + cache + kCompiledBytes + kThreadBytes;
   const uint64_t room = available_memory();
   if (room == 0 || needed <= room) return;
-  throw Error(
-      TENON_OUT_OF_MEMORY,
-      folder + ": the model does not fit the host's memory; expected at least " +
-          size_text(needed) + " (weights " + size_text(weights) + ", keys and values of " +
-          std::to_string(config.context) + " positions " + size_text(cache) + "), got " +
-          size_text(room) + " free; " +
-          (weights < room ? "hint: a smaller max_position_embeddings in config.json; " : "") +
-          "--no-room-check starts all the same");
+  throw Error(TENON_OUT_OF_MEMORY,
+              folder + ": the model does not fit the host's memory; expected at least " +
+                  size_text(needed) + " (weights " + size_text(weights) + ", " +
+                  (config.recurrent()
+                       ? "state"
+                       : "keys and values of " + std::to_string(config.context) + " positions") +
+                  " " + size_text(cache) + "), got " + size_text(room) + " free; " +
+                  (weights < room && !config.recurrent()
+                       ? "hint: a smaller max_position_embeddings in config.json; "
+                       : "") +
+                  "--no-room-check starts all the same");
 }
 
 void check_intermediates_fit(const Runtime& runtime, const std::string& what,

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 
@@ -36,9 +37,36 @@ tenon_dtype dtype_from(const Args& args) {
   return args.text("--dtype", "f32") == "bf16" ? bf16 : f32;
 }
 
+// Options of some architectures only.
+struct ArchOption {
+  const char* name;
+  std::vector<Arch> of;
+};
+const std::vector<ArchOption>& arch_options() {
+  static const std::vector<ArchOption> options = {{"--heads", {Arch::llama, Arch::delta}},
+                                                  {"--kv-heads", {Arch::llama}},
+                                                  {"--ffn", {Arch::llama, Arch::delta}},
+                                                  {"--expand", {Arch::mamba, Arch::delta}},
+                                                  {"--state", {Arch::mamba}}};
+  return options;
+}
+
+void refuse_other_archs(const Args& args, Arch arch) {
+  for (const ArchOption& o : arch_options())
+    if (std::ranges::find(o.of, arch) == o.of.end())
+      args.refuse({o.name}, std::string("is no option of the architecture ") +
+                                kArchs[static_cast<size_t>(arch)]);
+}
+
+Arch arch_from(const Args& args) {
+  const auto* found = std::ranges::find(kArchs, args.text("--arch", kArchs[0]));
+  return static_cast<Arch>(found - std::begin(kArchs));
+}
+
 Config config_from(const Args& args) {
   if (args.has("--config")) {
-    args.refuse({"--dim", "--layers", "--heads", "--kv-heads", "--ffn", "--context", "--tied"},
+    args.refuse({"--arch", "--dim", "--layers", "--heads", "--kv-heads", "--ffn", "--expand",
+                 "--state", "--context", "--tied"},
                 "cannot be combined with --config, which sets it");
     const std::string file = args.text("--config");
     Config c = parse_config(cli::read_input(file), file);
@@ -49,11 +77,14 @@ Config config_from(const Args& args) {
                                          ", expected 0 to train");
     return c;
   }
-  Config c;
+  Config c{.arch = arch_from(args)};
+  refuse_other_archs(args, c.arch);
   c.dtype = dtype_from(args);
   const auto size = [&](std::string_view name, int64_t otherwise) {
     return args.integer(name, otherwise, 1, 1 << 20);
   };
+  c.expand = size("--expand", c.arch == Arch::delta ? 1 : c.expand);
+  c.state_size = size("--state", c.state_size);
   c.dim = size("--dim", c.dim);
   c.layers = size("--layers", c.layers);
   c.heads = size("--heads", c.heads);
@@ -75,16 +106,31 @@ uint16_t to_bf16(float value) {
   return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
+// The initial value i of a weight. key: of its random numbers.
+float initial_value(const WeightSpec& w, uint64_t key, uint64_t i) {
+  switch (w.init) {
+    case WeightSpec::Init::zeros:
+      return 0;
+    case WeightSpec::Init::ones:
+      return 1;
+    case WeightSpec::Init::normal:
+      return static_cast<float>(w.scale * normal(key, i));
+    case WeightSpec::Init::counting:
+      return static_cast<float>(
+          std::log(static_cast<double>(i % static_cast<uint64_t>(w.scale)) + 1));
+    case WeightSpec::Init::time_step:
+      return static_cast<float>(std::log(std::expm1(std::pow(10.0, -3 + 2 * uniform(key, i)))));
+  }
+  throw Error(TENON_INTERNAL, w.name + ": unknown initial values");
+}
+
 void set_initial_weights(Store& store, const Config& config, uint64_t seed) {
   uint64_t tensor = 0;
   for (const WeightSpec& w : weight_specs(config)) {
-    std::vector<float> values(static_cast<size_t>(TensorType(f32, w.dims).elements()),
-                              w.init == WeightSpec::Init::ones ? 1.0f : 0.0f);
+    std::vector<float> values(static_cast<size_t>(TensorType(f32, w.dims).elements()));
     const uint64_t key = mix(seed, tensor++);
-    if (w.init == WeightSpec::Init::normal)
-      for (size_t i = 0; i < values.size(); ++i)
-        values[i] = static_cast<float>(w.scale * normal(key, i));
-    if (config.dtype == f32) {
+    for (size_t i = 0; i < values.size(); ++i) values[i] = initial_value(w, key, i);
+    if (w.dtype == f32) {
       store.set(TENON_SPACE_WEIGHT, w.name, w.dims, values);
       continue;
     }
@@ -95,6 +141,9 @@ void set_initial_weights(Store& store, const Config& config, uint64_t seed) {
 }
 
 void name_differences(const Args& args, const Config& c, const TrainingState& s) {
+  if (args.has("--arch") && arch_from(args) != c.arch)
+    throw UsageError("--arch " + args.text("--arch") + ": the stored model is " + c.arch_name());
+  refuse_other_archs(args, c.arch);
   const auto differs = [&](std::string_view name, auto given, auto stored) {
     if (args.has(name) && given != stored)
       std::cerr << "tenon: " << name << " " << args.text(name) << " differs from the stored "
@@ -108,6 +157,8 @@ void name_differences(const Args& args, const Config& c, const TrainingState& s)
   size("--heads", c.heads);
   size("--kv-heads", c.kv_heads);
   size("--ffn", c.ffn);
+  size("--expand", c.expand);
+  size("--state", c.state_size);
   size("--context", c.context);
   size("--batch", s.batch);
   size("--accumulate", s.accumulate);
@@ -230,75 +281,6 @@ uint64_t saves_at_once(const Args& args, const Training& t) {
 }
 
 }  // namespace
-
-const std::vector<Option>& train_options() {
-  static const std::vector<Option> options = {
-      {.name = "--text",
-       .value = "FILE...",
-       .help = "training texts; the last tenth of each is held out for evaluation",
-       .completes = Completes::file,
-       .greedy = true},
-      {.name = "--out",
-       .value = "DIR",
-       .help = "model folder: new, or without a model; with --resume, write to this folder instead",
-       .completes = Completes::folder},
-      {.name = "--force", .help = "replace the model, and files of its names, in --out"},
-      {.name = "--resume",
-       .value = "DIR",
-       .help = "continue the training in DIR, with its stored options unless overridden",
-       .completes = Completes::folder},
-      {.name = "--config",
-       .value = "FILE",
-       .help = "read the sizes of the model from a config.json (LlamaForCausalLM)",
-       .completes = Completes::file},
-      {.name = "--dim", .value = "N", .help = "model width", .otherwise = "256"},
-      {.name = "--layers", .value = "N", .help = "number of layers", .otherwise = "6"},
-      {.name = "--heads", .value = "N", .help = "attention heads", .otherwise = "8"},
-      {.name = "--kv-heads", .value = "N", .help = "key/value heads", .otherwise = "4"},
-      {.name = "--ffn", .value = "N", .help = "feed-forward width", .otherwise = "688"},
-      {.name = "--context", .value = "N", .help = "context length in bytes", .otherwise = "256"},
-      {.name = "--tied", .help = "tie the weights of embedding and output"},
-      {.name = "--steps",
-       .value = "N",
-       .help = "total number of steps; with --resume, extends the training",
-       .otherwise = "300"},
-      {.name = "--save-every", .value = "N", .help = "also save after every N steps"},
-      {.name = "--stop-after", .value = "N", .help = "stop after N steps; --resume continues"},
-      {.name = "--dtype",
-       .value = "T",
-       .help = "dtype of weights and activations (bf16 keeps f32 master weights)",
-       .otherwise = "f32",
-       .choices = {"f32", "bf16"}},
-      {.name = "--batch", .value = "N", .help = "sequences per batch", .otherwise = "8"},
-      {.name = "--accumulate",
-       .value = "N",
-       .help = "batches per step; their gradients are summed",
-       .otherwise = "1"},
-      {.name = "--checkpoint",
-       .help = "recompute each layer in the backward pass: less memory, more time"},
-      {.name = "--no-fuse", .help = "disable fusion: slower, for comparison"},
-      {.name = "--lr", .value = "X", .help = "peak learning rate", .otherwise = "1e-3"},
-      {.name = "--warmup",
-       .value = "N",
-       .help = "warmup steps; then cosine decay to a tenth of --lr",
-       .otherwise = "20"},
-      {.name = "--seed",
-       .value = "N",
-       .help = "seed of initial weights and data order",
-       .otherwise = "0"},
-      {.name = "--eval-every",
-       .value = "N",
-       .help = "steps between evaluations of the held-out loss",
-       .otherwise = "a tenth of the steps"},
-      {.name = "--no-room-check", .help = "start even if memory or disk space seem insufficient"},
-      cli::memory_option(),
-      cli::pin_option(),
-      cli::exec_option(),
-      cli::compile_option(),
-      cli::trace_option(),
-  };
-  return options;
-}
 
 Args with_stored_options(const Args& args) {
   if (!args.has("--resume")) return args;

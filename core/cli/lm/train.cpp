@@ -83,8 +83,8 @@ class Run {
   void describe(const std::vector<MemoryNeed>& needs) {
     for (const MemoryNeed& need : needs)
       lines_.print("device   %s, %s", need.device.c_str(), need.name.c_str());
-    lines_.print("model    %.0f parameters in %s", parameter_count(t_.config),
-                 t_.config.dtype == f32 ? "f32" : "bf16");
+    lines_.print("model    %.0f parameters in %s, %s", parameter_count(t_.config),
+                 t_.config.dtype == f32 ? "f32" : "bf16", t_.config.arch_name());
     lines_.print("text     %zu file%s, %lld bytes to learn from, %lld held out",
                  t_.data->files().size(), t_.data->files().size() == 1 ? "" : "s",
                  ll(t_.data->train_size()), ll(t_.data->held_out_size()));
@@ -222,6 +222,7 @@ Command lm_train_command() {
               "--kv-heads 2 --ffn 344 --context 128\n"
               "tenon lm train --text book.txt --out large --dim 1024 --layers 12 --heads 16 "
               "--batch 2 --accumulate 8 --checkpoint --dtype bf16\n"
+              "tenon lm train --text book.txt --out recurrent --arch mamba --dim 256 --layers 4\n"
               "tenon lm train --resume model\n"
               "tenon lm train --resume model --steps 600\n",
           .run = train};
