@@ -12,6 +12,7 @@ class Cost {
  public:
   Cost(const Graph& graph, const NodeInfo& node) : graph_(graph), node_(node) {}
   const Shape& shape(Value v) const { return graph_.type(v).shape; }
+  DType dtype(Value v) const { return graph_.type(v).dtype; }
   // The dim of v that is `from_the_end` axes before its last one.
   double dim(Value v, int from_the_end) const;
   double elements(Value v) const;

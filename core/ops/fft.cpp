@@ -27,13 +27,21 @@ Value with_length(Builder& b, Value x, int axis, int64_t length) {
   return pad_axis(b, x, axis, 0, length - dim);
 }
 
-namespace {
-
-constexpr std::string_view kNorms = "backward ortho forward";
+void fill_zeros(Padded& p, Value x, int axis) {
+  const DType t = p.type(x).dtype;
+  if (is_float(t)) return p.fill(x, axis, Fill::zero);
+  Builder& b = p.b;
+  const Value zero = b.scalar(sdk::part_dtype(t), 0);
+  p.put(x, b.as_complex(p.filled(b.as_real(p.value(x)), p.length(x, axis), axis, zero)));
+}
 
 double transform_flops(double points, double rows) {
   return 5 * rows * points * std::log2(std::max(points, 2.0));
 }
+
+namespace {
+
+constexpr std::string_view kNorms = "backward ortho forward";
 
 // ---- fft
 
@@ -107,14 +115,6 @@ bool fft_batch(Batch& v, const op::fft& one) {
   return v.add_all(n);
 }
 
-// Fills the padding with zeros, as attribute n does when it lengthens an axis.
-void fill_zeros(Padded& p, Value x, int axis) {
-  const DType t = p.type(x).dtype;
-  if (is_float(t)) return p.fill(x, axis, Fill::zero);
-  Builder& b = p.b;
-  const Value zero = b.scalar(sdk::part_dtype(t), 0);
-  p.put(x, b.as_complex(p.filled(b.as_real(p.value(x)), p.length(x, axis), axis, zero)));
-}
 bool fft_padded(Padded& p, const op::fft& n) {
   for (size_t k = 0; k < std::max<size_t>(n.axes.size(), 1); ++k) {
     const int64_t axis = n.axes.empty() ? -1 : n.axes[k];

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ops/check.hpp"
+#include "ops/padded.hpp"
 
 namespace tenon::core {
 
@@ -34,6 +35,10 @@ Value constant_of(Builder& b, DType t, const Shape& shape, std::span<const doubl
 
 // Cuts the axis, or fills it with zeros.
 Value with_length(Builder& b, Value x, int axis, int64_t length);
+// Fills the padding of an axis, from 0 on, with zeros, as attribute n does when it lengthens an axis.
+void fill_zeros(Padded& p, Value x, int axis);
+// Floating-point operations of `rows` complex transforms.
+double transform_flops(double points, double rows);
 // f(x) along the last axis, with this axis there.
 template <class F>
 Value along_last(Builder& b, Value x, int axis, F&& f) {

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """transforms.py LIBTENON [--device cpu:0] [--count 300] [--seed 1]
 
-Random transforms beside NumPy, which computes in f64, and PyTorch: fft of any length and axes, rfft, irfft, stft, istft, their
-gradients, and arithmetic of complex numbers. Each case has a seed of its own, which a failure names, with its graph. Exits with
-77 without PyTorch."""
+Random transforms beside NumPy, which computes in f64, and PyTorch: fft of any length and axes, rfft, irfft, stft, istft,
+fft_conv1d, their gradients, orders of bins, and arithmetic of complex numbers. Each case has a seed of its
+own, which a failure names, with its graph. Exits with 77 without PyTorch."""
 import math
 import sys
 
@@ -148,7 +148,42 @@ def arithmetic(case):
         case.output(name, g.numpy())
 
 
-KINDS = {"fft": fft, "rfft": rfft, "irfft": irfft, "frames": frames, "arithmetic": arithmetic}
+def convolution(case):
+    rng = case.rng
+    a, b = length(rng) % 600 + 1, length(rng) % 600 + 1
+    lead = case.dims(rng.randint(0, 2), 4)
+    kind = rng.choice([numpy.float32, numpy.complex64])
+    x, w = (case.input(name, numbers(case, [d if rng.random() < 0.7 else 1 for d in lead[rng.randint(0, len(lead)):]] + [n], kind))
+            for name, n in (("x", a), ("w", b)))
+    mode = rng.choice(["full", "same", "valid"])
+    start, count = {"full": (0, a + b - 1), "same": ((b - 1) // 2, a), "valid": (min(a, b) - 1, abs(a - b) + 1)}[mode]
+    wide = numpy.complex128 if kind == numpy.complex64 else numpy.float64
+    batch = numpy.broadcast_shapes(x.shape[:-1], w.shape[:-1])
+    rows = [numpy.broadcast_to(v.astype(wide), batch + v.shape[-1:]).reshape(-1, v.shape[-1]) for v in (x, w)]
+    y = numpy.array([numpy.convolve(*pair) for pair in zip(*rows)]).reshape(batch + (a + b - 1,))[..., start:start + count]
+
+    def forward(t):
+        product = torch.fft.fft(t + 0j, a + b) * torch.fft.fft(torch.tensor(w.astype(wide)) + 0j, a + b)
+        full = torch.fft.ifft(product)[..., start:start + count]
+        return full if kind == numpy.complex64 else full.real
+    gradient(case, y, x, "fft_conv1d(x, w) " + attributes(mode=mode), weights_of(case, y), forward)
+
+
+def order(case):
+    rng = case.rng
+    n, d, onesided = length(rng), rng.choice([1.0, 0.25, -2.0, 1e-3]), rng.random() < 0.5
+    case.lines.append("f = fftfreq() " + attributes(n=n, d=d, onesided=onesided))
+    case.output("f", (numpy.fft.rfftfreq if onesided else numpy.fft.fftfreq)(n, d))
+    dims = case.dims(rng.randint(1, 3), 9)
+    axes = rng.sample(range(len(dims)), rng.randint(1, len(dims)))
+    x = case.input("x", numbers(case, dims, rng.choice([numpy.float32, numpy.complex64])))
+    for name, inverse in (("fftshift", False), ("ifftshift", True)):
+        case.lines.append(f"{name} = fftshift(x) " + attributes(axes=axes, inverse=inverse))
+        case.output(name, getattr(numpy.fft, name)(x, axes))
+
+
+KINDS = {"fft": fft, "rfft": rfft, "irfft": irfft, "frames": frames, "convolution": convolution, "order": order,
+         "arithmetic": arithmetic}
 
 
 def difference(got, want):

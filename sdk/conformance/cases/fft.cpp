@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fft rfft irfft stft istft. Errors are judged by the length of the transformed row: each element
+// fft rfft irfft stft istft fft_conv1d fftfreq fftshift. Errors are judged by the length of the transformed row: each element
 // of a result is a sum over all of it.
 #include <cmath>
 
@@ -318,6 +318,142 @@ void frame_rows(Suite& s) {
       TENON_INVALID_ARGUMENT, "win_length");
 }
 
+struct ConvForm {
+  const char* id;
+  Dims x, w;
+  const char* mode = "full";
+  bool complex = false;
+  bool gradient = true;
+};
+
+void conv_rows(Suite& s) {
+  for (const ConvForm& f :
+       {ConvForm{"full", {2, 9}, {2, 4}}, ConvForm{"broadcast", {3, 1, 7}, {2, 3}},
+        ConvForm{"kernel-first", {3}, {2, 8}}, ConvForm{"same", {2, 9}, {4}, "same"},
+        ConvForm{"same-odd", {2, 6}, {5}, "same"}, ConvForm{"same-long", {4}, {2, 9}, "same"},
+        ConvForm{"valid", {2, 9}, {4}, "valid"}, ConvForm{"valid-swapped", {4}, {2, 9}, "valid"},
+        ConvForm{"complex", {2, 6}, {3}, "full", true}, ConvForm{"one", {2, 1}, {1}},
+        ConvForm{"complex-valid", {2, 6}, {3}, "valid", true}, ConvForm{"empty", {0, 6}, {3}},
+        ConvForm{"long", {3, 3000}, {501}, "same", false, false},
+        ConvForm{"complex-long", {2, 1000}, {2, 700}, "full", true, false}}) {
+    const auto size = [](CaseBuilder& b, Value x) {
+      // One number for all rows: they broadcast.
+      return b.reduce("l2", x, {}, false);
+    };
+    s.add({.id = std::string("fft_conv1d-") + f.id,
+           .sentence = std::string("a convolution by transforms, ") + f.id,
+           .dtypes = kParts,
+           .build =
+               [=](CaseBuilder& b) {
+                 const auto in = [&](const char* name, const Dims& dims) {
+                   return f.complex ? complex_input(b, name, dims) : b.input(name, dims);
+                 };
+                 const Value x = in("x", f.x), w = in("w", f.w);
+                 const Value y = b.add(op::fft_conv1d{.mode = f.mode, .x = x, .w = w});
+                 if (f.complex)
+                   complex_output(b, "y", y);
+                 else
+                   b.output("y", y);
+                 b.scale("y", [&] {
+                   const auto parts = [&](Value v) { return f.complex ? pairs(b, v) : v; };
+                   return b.binary("mul", size(b, parts(x)), size(b, parts(w)));
+                 });
+               },
+           .tolerance = transform_of(f.x.back() + f.w.back()),
+           .decomposed = 4,
+           .gradient = f.gradient,
+           .scales = {1}});
+  }
+  s.add({.id = "fft_conv1d-known",
+         .sentence = "each mode keeps its part of the convolution",
+         .dtypes = kParts,
+         .build =
+             [](CaseBuilder& b) {
+               const Value x = b.input("x", {4}, Fill::list({1, 2, 3, 4}));
+               const Value w = b.input("w", {3}, Fill::list({1, 0, -2}));
+               for (const char* mode : {"full", "same", "valid"})
+                 b.output(mode, b.add(op::fft_conv1d{.mode = mode, .x = x, .w = w}));
+               b.expect("full", {1, 2, 1, 0, -6, -8});
+               b.expect("same", {2, 1, 0, -6});
+               b.expect("valid", {1, 0});
+               for (const char* mode : {"full", "same", "valid"})
+                 b.scale(mode, [&] { return b.number(12); });
+             },
+         .tolerance = scaled(16)});
+  s.add_failure(
+      "fft_conv1d-empty-refused", "a convolution with nothing",
+      [](CaseBuilder& b) {
+        b.output("y", b.add(op::fft_conv1d{.x = b.input("x", {2, 3}), .w = b.input("w", {0})}));
+      },
+      TENON_INVALID_ARGUMENT, "operand w");
+}
+
+void order_rows(Suite& s) {
+  s.add({.id = "fftfreq-known",
+         .sentence = "frequencies of bins; that in the middle of an even number is negative",
+         .dtypes = kFloats,
+         .build =
+             [](CaseBuilder& b) {
+               const auto of = [&](const char* name, int64_t n, double d, bool onesided) {
+                 b.output(name, b.add(op::fftfreq{
+                                    .n = n, .d = d, .onesided = onesided, .dtype = b.dtype()}));
+               };
+               of("even", 4, 0.5, false);
+               of("odd", 5, 0.2, false);
+               of("real", 4, 0.25, true);
+               of("real_odd", 5, -0.1, true);
+               of("one", 1, 1, false);
+               b.expect("even", {0, 0.5, -1, -0.5});
+               b.expect("odd", {0, 1, 2, -2, -1});
+               b.expect("real", {0, 1, 2});
+               b.expect("real_odd", {0, -2, -4});
+               b.expect("one", {0});
+             },
+         .tolerance = ulps(1)});
+  s.add_failure(
+      "fftfreq-spacing-refused", "no time between samples",
+      [](CaseBuilder& b) { b.output("y", b.add(op::fftfreq{.n = 4, .d = 0})); },
+      TENON_INVALID_ARGUMENT, "attribute d");
+  for (const bool inverse : {false, true}) {
+    const std::string name = inverse ? "ifftshift-" : "fftshift-";
+    s.add({.id = name + "axes",
+           .sentence = "bins of one axis or all change places",
+           .dtypes = kFloats,
+           .build =
+               [=](CaseBuilder& b) {
+                 const Value x =
+                     b.input("x", {3, 4}, Fill::list({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}));
+                 b.output("all", b.add(op::fftshift{.inverse = inverse, .x = x}));
+                 b.output("rows", b.add(op::fftshift{.axes = {-2}, .inverse = inverse, .x = x}));
+                 if (inverse) {
+                   b.expect("all", {7, 8, 5, 6, 11, 12, 9, 10, 3, 4, 1, 2});
+                   b.expect("rows", {5, 6, 7, 8, 9, 10, 11, 12, 1, 2, 3, 4});
+                 } else {
+                   b.expect("all", {11, 12, 9, 10, 3, 4, 1, 2, 7, 8, 5, 6});
+                   b.expect("rows", {9, 10, 11, 12, 1, 2, 3, 4, 5, 6, 7, 8});
+                 }
+               },
+           .tolerance = kExact,
+           .gradient = true});
+    s.add({.id = name + "complex",
+           .sentence = "complex bins, a single one, and none",
+           .dtypes = kParts,
+           .build =
+               [=](CaseBuilder& b) {
+                 const auto of = [&](const char* name, const Dims& dims) {
+                   const Value x = complex_input(b, std::string(name) + "_x", dims);
+                   complex_output(b, name, b.add(op::fftshift{.inverse = inverse, .x = x}));
+                 };
+                 of("some", {2, 5});
+                 of("single", {1});
+                 of("number", {});
+                 of("none", {3, 0});
+               },
+           .tolerance = kExact,
+           .gradient = true});
+  }
+}
+
 }  // namespace
 
 void fft_cases(Suite& s) {
@@ -325,6 +461,8 @@ void fft_cases(Suite& s) {
   fft_rows(s);
   real_rows(s);
   frame_rows(s);
+  conv_rows(s);
+  order_rows(s);
 }
 
 }  // namespace tenon::conform

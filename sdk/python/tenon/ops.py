@@ -77,6 +77,9 @@ __all__ = [
     "expm1",
     "fake_quantize",
     "fft",
+    "fft_conv1d",
+    "fftfreq",
+    "fftshift",
     "floor",
     "fmod",
     "gated_delta_rule",
@@ -3650,6 +3653,53 @@ def istft(
          onesided, "length": length},
         (True,),
     )
+
+
+def fft_conv1d(x: ArrayLike, w: ArrayLike, *, mode: str = "full") -> Array:
+    """The convolution of x [.., A] with w [.., B] along their last axes, by transforms: y_i = Σ_j x_(i-j)·w_j. Both are
+    f32, f64, c64 or c128, of one dtype; the axes before the last broadcast. It is faster than conv1d where w is
+    long, and its errors are those of transforms: relative to the largest elements, not to each one.
+
+    - mode: the part that is kept. full: all A + B - 1 elements. same: A elements, from (B - 1)/2 (rounded down) on.
+      valid: the max(A, B) - min(A, B) + 1 elements in which the shorter operand lies wholly in the longer one.
+
+    Edge cases. An empty last axis is an error. A NaN or an infinity in a row reaches all elements of that row.
+
+    Values of mode: full same valid.
+    Gradient: own rule.
+    """
+    return call("fft_conv1d", [x, w], {"mode": mode}, (True,))
+
+
+def fftfreq(*, n: int = 0, d: float = 1.0, onesided: builtins.bool = False, dtype: DTypeLike | None = "f32") -> Array:
+    """The frequencies of the bins of a transform, in cycles per unit of d: y [n] = [0, 1, .., ceil(n/2) - 1,
+    -floor(n/2), .., -1]/(n·d). That in the middle of an even n is negative.
+
+    - n: required; the length of the transform. d: the time between two samples, not 0.
+    - onesided: the bins of rfft: y [n/2 + 1] = [0, 1, .., floor(n/2)]/(n·d).
+    - dtype: of y.
+
+    Values of dtype: f32 f16 bf16 f64.
+    Gradient: by decomposition.
+    """
+    return call(
+        "fftfreq",
+        [],
+        {"n": n, "d": d, "onesided": onesided, "dtype": None if dtype is None else DType.of(dtype)},
+        (True,),
+    )
+
+
+def fftshift(x: ArrayLike, axes: Sequence[int] = (), *, inverse: builtins.bool = False) -> Array:
+    """Moves bin 0 of x, of any dtype, to the middle of the axes: each axis turns by half its length (rounded down),
+    elements that leave it at the end come back in front of y.
+
+    - axes: each once; empty means all.
+    - inverse: turns back. For odd lengths this is another shift.
+
+    Gradient: own rule.
+    """
+    return call("fftshift", [x], {"axes": tuple(axes), "inverse": inverse}, (True,))
 
 
 def splat_project(
