@@ -12,7 +12,7 @@ required=(
   libboost-dev libboost-filesystem-dev libboost-system-dev
   doctest-dev nlohmann-json3-dev python3
 )
-optional=(python3-numpy python3-pip python3-dev python3-venv dpkg-dev file clang-format-14 zsh fish)  # tests that need them skip without them
+optional=(python3-numpy python3-pip python3-dev python3-venv dpkg-dev file clang-format-14 zsh fish libsndfile1-dev)  # tests that need them skip without them
 case "${1:-}" in
   "") ;;
   --fuzz) required+=(clang-16 libclang-rt-16-dev) ;;
