@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """archs.py TENON PROBE mamba|delta: the recurrent models as users run them. Training lowers the held-out loss, resumed ones end
 with the same weights, and generation by steps gives what the whole sequence gives, far beyond the context of the training."""
-import array, json, pathlib, signal, struct, subprocess, sys, tempfile, time
+import array, json, pathlib, re, signal, struct, subprocess, sys, tempfile, time
 
 TENON, PROBE, ARCH = sys.argv[1:4]
 TEXT = "/usr/share/common-licenses/Apache-2.0"
@@ -81,10 +81,12 @@ def training(work):
 
 
 def no_decay(folder):
-    """By the text of the graph: the optimizer decays matrices, and neither A_log nor D."""
-    report = subprocess.run([TENON, "inspect", folder, "--part", "train", "--graph"], capture_output=True, text=True, check=True).stdout
-    steps = [line for line in report.splitlines() if "adamw" in line]
-    print(steps[:2])
+    """By the text of the graph: weight decay acts on matrices, but on no parameter of a recurrence."""
+    text = subprocess.run([TENON, "inspect", folder, "--part", "train", "--text"], capture_output=True, text=True, check=True).stdout
+    decay = {name: float(d) for name, d in re.findall(r"= adamw\(([\w.]+),.*weight_decay=([\d.]+)", text)}
+    names = [n for n in decay if n.rsplit(".", 1)[-1] in ("A_log", "D", "dt_bias")]
+    check("no weight decay of the recurrence", len(names) == (6 if ARCH == "mamba" else 4) and not any(decay[n] for n in names), names)
+    check("weight decay of the projections", decay["model.layers.0." + ("mixer" if ARCH == "mamba" else "linear_attn") + ".out_proj.weight"] == 0.1)
 
 
 def halves(work):

@@ -30,7 +30,7 @@ const std::vector<Option>& train_options() {
        .completes = Completes::file},
       {.name = "--arch",
        .value = "A",
-       .help = "architecture: attention; selective scans; linear attention with the delta rule",
+       .help = "llama has attention, mamba selective scans, delta the gated delta rule",
        .otherwise = "llama",
        .choices = {std::begin(kArchs), std::end(kArchs)}},
       {.name = "--dim", .value = "N", .help = "model width", .otherwise = "256"},
