@@ -32,12 +32,12 @@ HWY_INLINE void each_vector(const SplatTile<T>& s, int64_t place, const BackStat
   const typename SplatEntry<T>::D d;
   const hn::RebindToSigned<typename SplatEntry<T>::D> di;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto here = hn::Set(di, static_cast<SplatPlace<T>>(place));
+  const auto before = hn::Set(di, static_cast<SplatPlace<T>>(place - 1));
   for (int64_t y = entry.box.top; y < entry.box.bottom; ++y) {
     entry.to_row(y);
     for (int64_t x = entry.box.left; x < entry.box.right; x += lanes) {
       const int64_t at = y * s.grid.stride() + x;
-      const auto open = hn::RebindMask(d, hn::Ge(hn::LoadU(di, state.last + at), here));
+      const auto open = hn::RebindMask(d, hn::Gt(hn::LoadU(di, state.last + at), before));
       SplatLanes<typename SplatEntry<T>::D> e;
       if (entry.at(x, open, &e)) f(x, at, e);
     }
