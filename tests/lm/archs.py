@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """archs.py TENON PROBE mamba|delta: the recurrent models as users run them. Training lowers the held-out loss, resumed ones end
 with the same weights, and generation by steps gives what the whole sequence gives, far beyond the context of the training."""
-import array, json, pathlib, re, signal, struct, subprocess, sys, tempfile, time
+import array, json, math, pathlib, re, signal, struct, subprocess, sys, tempfile, time
 
 TENON, PROBE, ARCH = sys.argv[1:4]
 TEXT = "/usr/share/common-licenses/Apache-2.0"
@@ -46,6 +46,112 @@ def whole(folder, text):
     assert len(rows) == len(text)
     tops = [sorted(range(256), key=row.__getitem__)[-2:] for row in rows]
     return [(top, row[top] - row[second]) for row, (second, top) in zip(rows, tops)]
+
+
+class Plain:
+    """The model in plain Python, a token at a time."""
+
+    def __init__(self, folder):
+        data = (folder / "model.safetensors").read_bytes()
+        start = 8 + struct.unpack("<Q", data[:8])[0]
+        self.w = {}
+        for name, t in header(folder / "model.safetensors").items():
+            if name != "__metadata__":
+                low, high = t["data_offsets"]
+                flat = array.array("f", data[start + low:start + high])
+                columns = t["shape"][-1] if len(t["shape"]) > 1 else 0
+                self.w[name] = [flat[i:i + columns] for i in range(0, len(flat), columns)] if columns else flat
+        self.config = json.loads((folder / "config.json").read_text())
+        self.windows, self.states = {}, {}
+
+    def project(self, x, name):
+        return [sum(a * b for a, b in zip(row, x)) for row in self.w[name + ".weight"]]
+
+    def norm(self, x, name):
+        scale = (sum(v * v for v in x) / len(x) + self.config["rms_norm_eps"]) ** -0.5
+        return [v * scale * g for v, g in zip(x, self.w[name + ".weight"])]
+
+    def convolved(self, x, name):
+        taps = self.w[name + ".weight"]
+        window = self.windows.setdefault(name, [[0.0] * len(x)] * (len(taps) - 1)) + [x]
+        self.windows[name] = window[1:]
+        return [silu(b + sum(tap[c] * row[c] for tap, row in zip(taps, window))) for c, b in enumerate(self.w[name + ".bias"])]
+
+    def mamba(self, x, n):
+        size, n = self.config["state_size"], n + "mixer."
+        both = self.project(x, n + "in_proj")
+        half = len(both) // 2
+        u, z = self.convolved(both[:half], n + "conv1d"), both[half:]
+        selected = self.project(u, n + "x_proj")
+        b, c = selected[-2 * size:-size], selected[-size:]
+        steps = self.project(selected[:-2 * size], n + "dt_proj")
+        y = []
+        for d in range(half):
+            step = softplus(steps[d] + self.w[n + "dt_bias"][d])
+            state = self.states.setdefault((n, d), [0.0] * size)
+            for i in range(size):
+                state[i] = math.exp(-step * math.exp(self.w[n + "A_log"][d * size + i])) * state[i] + step * b[i] * u[d]
+            y.append((sum(a * h for a, h in zip(c, state)) + self.w[n + "D"][d] * u[d]) * silu(z[d]))
+        return self.project(y, n + "out_proj")
+
+    def delta(self, x, n):
+        heads, n = self.config["num_attention_heads"], n + "linear_attn."
+        k = self.config["hidden_size"] // heads
+        v = k * self.config["expand"]
+        qkv = self.convolved(self.project(x, n + "in_proj_qkv"), n + "conv1d")
+        beta, steps, gate = (self.project(x, n + "in_proj_" + part) for part in "baz")
+        y = []
+        for h in range(heads):
+            query, key = unit(qkv[h * k:][:k]), unit(qkv[(heads + h) * k:][:k])
+            value = qkv[2 * heads * k + h * v:][:v]
+            decay = math.exp(-math.exp(self.w[n + "A_log"][h]) * softplus(steps[h] + self.w[n + "dt_bias"][h]))
+            state = self.states.setdefault((n, h), [[0.0] * v for _ in range(k)])
+            for row in state:
+                row[:] = [decay * s for s in row]
+            rest = [value[j] - sum(state[i][j] * key[i] for i in range(k)) for j in range(v)]
+            for i in range(k):
+                state[i] = [s + key[i] * r / (1 + math.exp(-beta[h])) for s, r in zip(state[i], rest)]
+            out = self.norm([k ** -0.5 * sum(state[i][j] * query[i] for i in range(k)) for j in range(v)], n + "norm")
+            y += [o * silu(z) for o, z in zip(out, gate[h * v:])]
+        return self.project(y, n + "out_proj")
+
+    def logits(self, token):
+        x = list(self.w["model.embed_tokens.weight"][token])
+        for i in range(self.config["num_hidden_layers"]):
+            n = f"model.layers.{i}."
+            x = add(x, getattr(self, ARCH)(self.norm(x, n + "input_layernorm"), n))
+            if ARCH == "delta":
+                m = self.norm(x, n + "post_attention_layernorm")
+                gated = [silu(g) * u for g, u in zip(self.project(m, n + "mlp.gate_proj"), self.project(m, n + "mlp.up_proj"))]
+                x = add(x, self.project(gated, n + "mlp.down_proj"))
+        return self.project(self.norm(x, "model.norm"), "lm_head")
+
+
+def silu(x):
+    return x / (1 + math.exp(-x))
+
+
+def softplus(x):
+    return math.log1p(math.exp(x))
+
+
+def unit(x):
+    return [v / math.sqrt(sum(u * u for u in x) + 1e-6) for v in x]
+
+
+def add(a, b):
+    return [x + y for x, y in zip(a, b)]
+
+
+def formulas(folder):
+    text = pathlib.Path(TEXT).read_bytes()[200:260]
+    (folder / "text").write_bytes(text)
+    subprocess.run([PROBE, folder, folder / "text", folder / "logits"], check=True)
+    got = array.array("f", (folder / "logits").read_bytes())
+    plain = Plain(folder)
+    expected = [v for token in text for v in plain.logits(token)]
+    apart, most = max(abs(a - b) for a, b in zip(got, expected)), max(map(abs, expected))
+    check("logits of the formulas in plain Python", len(got) == len(expected) and apart < 1e-4 * most, f"{apart:.1e} of {most:.1f}")
 
 
 def same_text(name, folder, prompt, tokens, closest=1e-3):
@@ -148,6 +254,7 @@ def refusals(work, folder):
 with tempfile.TemporaryDirectory() as temporary:
     work = pathlib.Path(temporary)
     folder = training(work)
+    formulas(folder)
     no_decay(folder)
     halves(work)
     generation(folder)
