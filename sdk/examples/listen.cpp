@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// listen [SOUND] [options]: reads a sound file, and writes a picture of its log-mel spectrogram and one of its power
-// over frequency, in which the peaks are marked. tenon computes spectra and peaks; libsndfile reads, libpng writes.
-// Without a file, it makes a sound of known tones, and fails unless it finds them.
+// listen [SOUND] [options]: reads a sound file, and writes a picture of its log-mel spectrogram and
+// one of its power over frequency, in which the peaks are marked. tenon computes spectra and peaks;
+// libsndfile reads, libpng writes. Without a file, it makes a sound of known tones, and fails
+// unless it finds them.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -244,8 +245,8 @@ double mel_of(double hertz) {
   return hertz < 1000 ? 3 * hertz / 200 : 15 + 27 * std::log(hertz / 1000) / std::log(6.4);
 }
 
-// Time from left to right, bands from below; frames are averaged where there are too many. A mark at both sides shows
-// each peak.
+// Time from left to right, bands from below; frames are averaged where there are too many. A mark
+// at both sides shows each peak.
 Picture mel_picture(const Spectra& s, const Options& o, int rate) {
   constexpr int64_t kWidest = 1200;
   const int64_t together = (s.frames + kWidest - 1) / kWidest;  // frames in a column

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// neighbours [options]: lays a data set of 32 dims out in the plane, so that neighbours stay neighbours, and writes
-// the layout as a picture. The method is that of UMAP (McInnes, Healy, Melville: arXiv 1802.03426). tenon finds the
-// neighbours, weighs them, and moves the points by gradients; libpng writes the picture.
+// neighbours [options]: lays a data set of 32 dims out in the plane, so that neighbours stay
+// neighbours, and writes the layout as a picture. The method is that of UMAP (McInnes, Healy,
+// Melville: arXiv 1802.03426). tenon finds the neighbours, weighs them, and moves the points by
+// gradients; libpng writes the picture.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -78,7 +79,8 @@ struct Data {
   std::vector<int> groups{};
 };
 
-// Five clouds of different sizes, a ring, a spiral and a branching line, each in a plane of its own.
+// Five clouds of different sizes, a ring, a spiral and a branching line, each in a plane of its
+// own.
 Data make_data(int64_t n) {
   std::mt19937 random(3);
   std::normal_distribution<double> normal;
@@ -105,8 +107,8 @@ Data make_data(int64_t n) {
   return data;
 }
 
-// The two directions of the largest variance, by power iteration, as a first layout [n, 2] of standard deviation 5
-// along the first.
+// The two directions of the largest variance, by power iteration, as a first layout [n, 2] of
+// standard deviation 5 along the first.
 std::vector<float> principal_layout(const Data& data) {
   const size_t n = data.groups.size(), dims = kDims;
   std::vector<double> mean(dims), covariance(dims * dims);
@@ -151,18 +153,17 @@ struct Neighbours {
   std::vector<float> distance{}, strength{};  // [n, k]
 };
 
-// The strength of the edge to a neighbour at distance d is exp(-(d - nearest) / width). Each point has the width with
-// which its strengths add up to log2(k); bisection finds it.
+// The strength of the edge to a neighbour at distance d is exp(-(d - nearest) / width). Each point
+// has the width with which its strengths add up to log2(k); bisection finds it.
 Value strengths(tenon::Graph& g, Value distance, int64_t n, int64_t k) {
   const Value nearest = g.narrow(distance, {.start = {0, 0}, .len = {n, 1}});
   const Value beyond = distance - nearest;
-  Value low = g.expand(g.scalar(0.0f), {.shape = {n, 1}}),
-        high = g.mean(distance, {.axes = {1}, .keepdims = true}) * 64.0;
+  Value low = g.expand(g.scalar(0.0f), {n, 1}), high = g.mean(distance, {1}, true) * 64.0;
   const double target = std::log2(static_cast<double>(k));
   Value width = high;
   for (int round = 0; round < 40; ++round) {
     width = (low + high) * 0.5 + 1e-12;
-    const Value sum = g.sum(g.exp(-(beyond / width)), {.axes = {1}, .keepdims = true});
+    const Value sum = g.sum(g.exp(-(beyond / width)), {1}, true);
     const Value too_wide = g.gt(sum, g.scalar(static_cast<float>(target)));
     high = g.where(too_wide, width, high);
     low = g.where(too_wide, low, width);
@@ -186,8 +187,8 @@ Neighbours find(const tenon::Runtime& runtime, const std::vector<float>& points,
   return {run.get<int32_t>("index"), run.get<float>("distance"), run.get<float>("strength")};
 }
 
-// Some points whose neighbours are searched again, plainly and in doubles. Where two candidates are as near as f32 can
-// tell, either order is right; so the distances are compared.
+// Some points whose neighbours are searched again, plainly and in doubles. Where two candidates are
+// as near as f32 can tell, either order is right; so the distances are compared.
 bool equal_to_plain_search(const Data& data, const Neighbours& found, int64_t k) {
   const size_t n = data.groups.size();
   for (size_t i = 0; i < n; i += std::max<size_t>(n / 50, 1)) {
@@ -232,22 +233,23 @@ Edges edges_of(const Neighbours& near, int64_t k) {
 
 constexpr int64_t kRepelled = 5;  // random points that each point moves away from, in each step
 
-// The logarithm of 1 / q - 1, where q = 1 / (1 + 1.577 d^1.79) is the strength that a distance d in the plane stands
-// for; the numbers are UMAP's for a least distance of 0.1.
+// The logarithm of 1 / q - 1, where q = 1 / (1 + 1.577 d^1.79) is the strength that a distance d in
+// the plane stands for; the numbers are UMAP's for a least distance of 0.1.
 Value log_odds_against(tenon::Graph& g, Value a, Value b) {
   const Value apart = a - b;
-  return std::log(1.577) + 0.895 * g.log(g.sum(apart * apart, {.axes = {1}}) + 1e-4);
+  return std::log(1.577) + 0.895 * g.log(g.sum(apart * apart, {1}) + 1e-4);
 }
 
-// Cross entropy between the strengths of the edges and those of the layout. Pairs without an edge are sampled; their
-// share of the loss is that of all of them in UMAP's own sampling.
+// The cross entropy between the strengths of the edges and those of the layout, as UMAP samples it:
+// an edge pulls from both of its ends; then each end is pushed away from kRepelled random points,
+// which stay where they are.
 tenon::Graph layout_step(const Edges& edges, int64_t n) {
   tenon::Graph g("layout");
   const auto count = static_cast<int64_t>(edges.from.size());
   const Value y = g.weight("layout", {tenon::f32, {n, 2}});
   const Value from = g.constant({count}, edges.from), to = g.constant({count}, edges.to);
   const Value near = log_odds_against(g, g.gather(y, from), g.gather(y, to));
-  const Value attraction = g.sum(g.constant({count}, edges.strength) * g.softplus(near));
+  const Value attraction = 2.0 * g.sum(g.constant({count}, edges.strength) * g.softplus(near));
 
   std::vector<float> degree(static_cast<size_t>(n));
   for (size_t e = 0; e < edges.from.size(); ++e)
@@ -265,7 +267,7 @@ tenon::Graph layout_step(const Edges& edges, int64_t n) {
   g.update(rng, rng + g.constant<int64_t>({2}, {0, n * kRepelled}));
   // A number below 1 times n may round to n.
   const Value far = log_odds_against(g, g.gather(y, g.constant({n * kRepelled}, each)),
-                                     g.gather(y, others, {.oob = "clamp"}));
+                                     g.gather(g.stop_gradient(y), others, {.oob = "clamp"}));
   const Value repulsion = g.sum(g.constant({n * kRepelled}, share) * g.softplus(-far));
 
   const Value loss = (attraction + repulsion) / static_cast<double>(n);
