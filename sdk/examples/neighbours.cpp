@@ -241,8 +241,8 @@ Value log_odds_against(tenon::Graph& g, Value a, Value b) {
 }
 
 // The cross entropy between the strengths of the edges and those of the layout, as UMAP samples it:
-// an edge pulls from both of its ends; then each end is pushed away from kRepelled random points,
-// which stay where they are.
+// an edge pulls from both of its ends; then each end is pushed away from kRepelled random points.
+// Those move too, unlike UMAP's, so half of the push is enough.
 tenon::Graph layout_step(const Edges& edges, int64_t n) {
   tenon::Graph g("layout");
   const auto count = static_cast<int64_t>(edges.from.size());
@@ -267,8 +267,8 @@ tenon::Graph layout_step(const Edges& edges, int64_t n) {
   g.update(rng, rng + g.constant<int64_t>({2}, {0, n * kRepelled}));
   // A number below 1 times n may round to n.
   const Value far = log_odds_against(g, g.gather(y, g.constant({n * kRepelled}, each)),
-                                     g.gather(g.stop_gradient(y), others, {.oob = "clamp"}));
-  const Value repulsion = g.sum(g.constant({n * kRepelled}, share) * g.softplus(-far));
+                                     g.gather(y, others, {.oob = "clamp"}));
+  const Value repulsion = 0.5 * g.sum(g.constant({n * kRepelled}, share) * g.softplus(-far));
 
   const Value loss = (attraction + repulsion) / static_cast<double>(n);
   g.output("loss", loss);

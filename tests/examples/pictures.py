@@ -130,7 +130,7 @@ def neighbours(work):
     out = work / "layout.png"
     done = run("--points", 600, "--steps", 200, "--out", out)  # checks the neighbours and the layout itself
     losses = [float(x) for x in re.findall(r"loss ([\d.]+)", done.stdout)]
-    check("the loss falls", losses[-1] < losses[0], losses)
+    check("the loss falls", losses[-1] < losses[0] - 0.5, losses)
     rows = pixels(out)
     colours = {p for row in rows for p in row}
     check("eight groups on white", len(colours) == 9 and (255, 255, 255) in colours, len(colours))
