@@ -65,6 +65,9 @@ Options parse(int argc, char** argv) {
     if (name == "--k") o.k = number(name, argv[i], 2, 50);
     if (name == "--steps") o.steps = number(name, argv[i], 1, 100000);
   }
+  if (o.k > o.points / 10)  // groups have an eighth of the points
+    throw Usage("--k " + std::to_string(o.k) + ": expected at most a tenth of --points, " +
+                std::to_string(o.points / 10));
   if (o.out.empty()) throw Usage("--out: expected the name of a file, got nothing");
   return o;
 }
@@ -367,10 +370,11 @@ int lay_out(const Options& o) {
   std::printf("neighbours in the layout of the same group: %.1f%%\n%s: the layout%s\n", 100 * same,
               o.out.c_str(), stopped ? " so far" : "");
   if (stopped) return 130;
-  if (exact && same > 0.9 && kept(near, after, o.k) > kept(near, before, o.k)) return 0;
-  std::fprintf(stderr, exact ? "neighbours: the layout does not keep neighbours together\n"
-                             : "neighbours: the neighbours are not those of a plain search\n");
-  return 1;
+  if (!exact) throw std::runtime_error("the neighbours are not those of a plain search");
+  // After a few steps, little has moved.
+  if (o.steps >= 100 && (same < 0.9 || kept(near, after, o.k) < kept(near, before, o.k)))
+    throw std::runtime_error("the layout does not keep neighbours together");
+  return 0;
 }
 
 }  // namespace

@@ -148,6 +148,7 @@ def neighbours(work):
     refused("a folder that is missing", ["--out", work / "no" / "x.png"], "cannot be written", status=1)
     for option, value in (("--points", "99"), ("--points", "100001"), ("--k", "1"), ("--k", "51"), ("--steps", "0"), ("--steps", "many")):
         refused(f"{option} {value}", [option, value], option, value)
+    refused("more neighbours than a group has", ["--points", "120", "--k", "15"], "--k 15", "12")
     refused("an unknown option", ["--speed", "2"], "--speed")
     check("no other files are left", sorted(f.name for f in work.iterdir()) == ["again.png", "layout.png", "stopped.png"])
 
