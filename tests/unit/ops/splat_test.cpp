@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Types, refusals and costs. Values and gradients: sdk/conformance/cases/splat*.cpp.
+#include "ops/cost.hpp"
 #include "rig.hpp"
 
 using namespace tenon::core;
@@ -275,8 +276,12 @@ TEST_CASE("splat_render: types and refusals") {
 TEST_CASE("splat_rasterize: cost") {
   Rig r;
   // 9 entries of 16 x 16 pixels: 20 operations and 2 for each of 5 channels; backward 60 and 6.
-  CHECK(r.flops(raster<op::splat_rasterize>(r)) == 9 * 256 * 30.0);
-  CHECK(r.flops(raster_backward(r)) == 9 * 256 * 90.0);
+  const auto flops = [&](const auto& n) {
+    const NodeId node = r.graph.add(n);
+    return product_flops(r.graph, r.graph[node]);
+  };
+  CHECK(flops(raster<op::splat_rasterize>(r)) == 9 * 256 * 30);
+  CHECK(flops(raster_backward(r)) == 9 * 256 * 90);
 }
 
 TEST_SUITE_END();
