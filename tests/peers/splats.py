@@ -158,7 +158,7 @@ def tiles_of(low, high, tile, size):
 
 def blended(radii, means, conics, depths, colors, opacities, background, width, height, tile):
     """Images with their alphas as a last channel, and the number of entries. Gaussian by Gaussian, from front to back."""
-    y, x = torch.meshgrid(torch.arange(height) + 0.5, torch.arange(width) + 0.5, indexing="ij")
+    y, x = torch.meshgrid(*(torch.arange(n, dtype=torch.float64) + 0.5 for n in (height, width)), indexing="ij")
     images, entries = [], 0
     for i in range(len(radii)):
         light, color = torch.ones(height, width, dtype=torch.float64), torch.zeros(height, width, colors.shape[-1], dtype=torch.float64)
