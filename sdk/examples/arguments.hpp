@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words of the command line, for the examples with options.
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+struct Usage : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+inline int64_t number(std::string_view name, std::string_view text, int64_t least, int64_t most) {
+  int64_t n = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (error != std::errc() || end != text.data() + text.size() || n < least || n > most)
+    throw Usage(std::string(name) + ": expected a number from " + std::to_string(least) + " to " +
+                std::to_string(most) + ", got '" + std::string(text) + "'");
+  return n;
+}
