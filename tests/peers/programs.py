@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """programs.py LISTEN NEIGHBOURS: the numbers behind the pictures of these examples, beside SciPy, PyTorch and scikit-learn. What
 has no judge here is left out, and said so. Exits with 77 (skip) where SciPy or PyTorch is absent."""
-import json, pathlib, re, struct, subprocess, sys, tempfile
+import json, pathlib, re, struct, subprocess, sys, tempfile, warnings
 
 try:
     import numpy
@@ -14,6 +14,7 @@ except ImportError as missing:
 from spectra import mel_filters
 
 LISTEN, NEIGHBOURS = sys.argv[1:3]
+warnings.simplefilter("ignore", scipy.io.wavfile.WavFileWarning)  # of chunks beside the samples
 KINDS = {"F32": numpy.float32, "I32": numpy.int32}
 
 
