@@ -2,22 +2,24 @@
 // Fits 3D Gaussians to pictures of a scene. The scene is ray-traced from textured shapes, seen by cameras around it; the
 // Gaussians begin at points on its surfaces and are moved, turned, stretched and colored by gradients through
 // splat_render. Views that were not trained on measure the fit. Writes PNG files: the held-out views beside the traced
-// ones, and a turntable.
+// ones, and the views of a turntable.
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <tenon/tenon.hpp>
 
+#include "arguments.hpp"
 #include "picture.hpp"
 
 namespace {
@@ -26,44 +28,46 @@ using tenon::Value;
 
 // ---- options
 
-struct Options {
-  std::filesystem::path folder;
-  int64_t gaussians = 4000, width = 160, height = 120, steps = 2000, turntable = 36;
-  std::string device = "cpu";
-};
+constexpr const char* kUsage =
+    "usage: splat [--gaussians N] [--width N] [--height N] [--steps N] [--turntable N] [--out FOLDER] [--device D]\n"
+    "  --gaussians    16 to 4000000 [4000]\n"
+    "  --width        of a view in pixels, 16 to 4096 [160]\n"
+    "  --height       the same [120]\n"
+    "  --steps        steps of the fit, 1 to 10000000 [2000]\n"
+    "  --turntable    views of the turntable, 0 to 1000 [36]\n"
+    "  --out          the folder of the pictures, made if it is missing [splat]\n"
+    "  --device       where tenon computes [auto]\n";
 
-int64_t number(const std::string& option, const char* text, int64_t least, int64_t most) {
-  char* end = nullptr;
-  const long long n = std::strtoll(text, &end, 10);
-  if (end == text || *end || n < least || n > most)
-    throw std::runtime_error(option + ": expected a number from " + std::to_string(least) + " to " +
-                             std::to_string(most) + ", given '" + text + "'");
-  return n;
-}
+struct Options {
+  int64_t gaussians = 4000, width = 160, height = 120, steps = 2000, turntable = 36;
+  std::string out = "splat", device = "auto";
+};
 
 Options parse(int argc, char** argv) {
   Options o;
-  for (int k = 1; k < argc; ++k) {
-    const std::string word = argv[k];
-    if (word.rfind("--", 0) != 0) {
-      if (!o.folder.empty()) throw std::runtime_error("expected one folder, given '" + word + "' too");
-      o.folder = word;
-      continue;
-    }
-    if (k + 1 == argc) throw std::runtime_error(word + ": expected a value");
-    const char* const value = argv[++k];
-    if (word == "--gaussians") o.gaussians = number(word, value, 16, 1 << 22);
-    else if (word == "--width") o.width = number(word, value, 16, 4096);
-    else if (word == "--height") o.height = number(word, value, 16, 4096);
-    else if (word == "--steps") o.steps = number(word, value, 1, 1 << 24);
-    else if (word == "--turntable") o.turntable = number(word, value, 0, 1000);
-    else if (word == "--device") o.device = value;
-    else throw std::runtime_error("unknown option " + word);
+  const std::map<std::string_view, std::array<int64_t, 2>> limits = {{"--gaussians", {16, 4'000'000}},
+                                                                     {"--width", {16, 4096}},
+                                                                     {"--height", {16, 4096}},
+                                                                     {"--steps", {1, 10'000'000}},
+                                                                     {"--turntable", {0, 1000}}};
+  const std::map<std::string_view, int64_t Options::*> numbers = {{"--gaussians", &Options::gaussians},
+                                                                  {"--width", &Options::width},
+                                                                  {"--height", &Options::height},
+                                                                  {"--steps", &Options::steps},
+                                                                  {"--turntable", &Options::turntable}};
+  for (int k = 1; k < argc; k += 2) {
+    const std::string_view name = argv[k];
+    if (!numbers.contains(name) && name != "--out" && name != "--device")
+      throw Usage("unknown option '" + std::string(name) + "'");
+    if (k + 1 == argc) throw Usage(std::string(name) + ": expected a value");
+    const std::string_view value = argv[k + 1];
+    if (name == "--out")
+      o.out = value;
+    else if (name == "--device")
+      o.device = value;
+    else
+      o.*numbers.at(name) = number(name, value, limits.at(name)[0], limits.at(name)[1]);
   }
-  if (o.folder.empty())
-    throw std::runtime_error(
-        "usage: splat FOLDER [--gaussians N] [--width PIXELS] [--height PIXELS] [--steps N] [--turntable VIEWS]"
-        " [--device NAME]");
   return o;
 }
 
@@ -283,7 +287,6 @@ struct Graphs {
           g.minimize(loss, {.kind = TENON_OPTIMIZER_ADAMW,
                             .learning_rate = rate * speed,
                             .eps = 1e-15,
-                            .eps = 1e-15,
                             .weight_decay = 0,
                             .weights = {w.value},
                             .name = name});
@@ -387,7 +390,9 @@ void stop(int) { stopped = 1; }
 
 int run(const Options& o) {
   constexpr int kViews = 40, kHeldOut = 4;
-  std::filesystem::create_directories(o.folder);
+  const std::filesystem::path folder = o.out;
+  std::filesystem::create_directories(folder);
+  check_writable((folder / "view_0.png").string());
   const Lens lens{o.width, o.height};
   std::vector<Camera> cameras, held_out;
   for (int k = 0; k < kViews; ++k) cameras.emplace_back(2.399963 * k, 0.7 + 1.8 * k / kViews);
@@ -424,16 +429,17 @@ int run(const Options& o) {
   if (stopped) std::printf("stopped after %lld steps\n", static_cast<long long>(done));
   const double after = measure();
   for (int k = 0; k < kHeldOut; ++k)
-    write(o.folder / ("view_" + std::to_string(k) + ".png"), {truths[k], fit.view(held_out[k])}, lens);
+    write(folder / ("view_" + std::to_string(k) + ".png"), {truths[k], fit.view(held_out[k])}, lens);
   for (int64_t k = 0; k < o.turntable; ++k) {
     char name[40];
     std::snprintf(name, sizeof name, "turntable_%03lld.png", static_cast<long long>(k));
-    write(o.folder / name, {fit.view(Camera(2 * M_PI * static_cast<double>(k) / static_cast<double>(o.turntable), 1.5))},
+    write(folder / name, {fit.view(Camera(2 * M_PI * static_cast<double>(k) / static_cast<double>(o.turntable), 1.5))},
           lens);
   }
   std::printf("PSNR of held-out views: %.2f dB before, %.2f dB after\n%s: view_*.png (traced, fitted), turntable_*.png\n",
-              before, after, o.folder.string().c_str());
-  return after > before || stopped ? 0 : 1;
+              before, after, folder.string().c_str());
+  if (stopped) return 130;
+  return after > before ? 0 : 1;
 }
 
 }  // namespace
@@ -442,6 +448,9 @@ int main(int argc, char** argv) try {
   const Options options = parse(argc, argv);
   std::signal(SIGINT, stop);
   return run(options);
+} catch (const Usage& e) {
+  std::fprintf(stderr, "splat: %s\n%s", e.what(), kUsage);
+  return 2;
 } catch (const std::exception& e) {
   std::fprintf(stderr, "splat: %s\n", e.what());
   return 1;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""pictures.py PROGRAM listen|neighbours: the examples that write pictures, as a user runs them, and with wrong input."""
+"""pictures.py PROGRAM listen|neighbours|splat: the examples that write pictures, as a user runs them, and with wrong input."""
 import math, pathlib, re, signal, struct, subprocess, sys, tempfile, wave, zlib
 
 PROGRAM, PART = sys.argv[1:3]
@@ -153,5 +153,33 @@ def neighbours(work):
     check("no other files are left", sorted(f.name for f in work.iterdir()) == ["again.png", "layout.png", "stopped.png"])
 
 
+def splat(work):
+    small = ["--gaussians", 600, "--width", 48, "--height", 40, "--turntable", 3]
+    done = run(*small, "--steps", 150, "--out", work / "fit")
+    values = [float(x) for x in re.findall(r"([\d.]+) dB", done.stdout)]
+    check("held-out views come closer", values[-1] > values[0] + 2, values)
+    check("all pictures are there", sorted(f.name for f in (work / "fit").iterdir()) ==
+          [f"turntable_00{k}.png" for k in range(3)] + [f"view_{k}.png" for k in range(4)])
+    rows = pixels(work / "fit" / "view_0.png")
+    check("traced and fitted views side by side", (len(rows), len(rows[0])) == (40, 96))
+    traced, fitted = [[row[:48] for row in rows], [row[48:] for row in rows]]
+    error = sum(abs(a - b) for one, two in zip(traced, fitted) for p, q in zip(one, two) for a, b in zip(p, q)) / (3 * 40 * 48)
+    check("the fitted view looks like the traced one", error < 255 * 0.12, error)
+    done = run(*small, "--steps", 20, "--out", work / "again")
+    check("the same fit each time", done.stdout.replace("again", "") == run(*small, "--steps", 20, "--out", work / "third").stdout.replace("third", ""))
+
+    p = subprocess.Popen([PROGRAM, *map(str, small), "--steps", "1000000", "--out", work / "stopped"], stdout=subprocess.PIPE, text=True)
+    p.stdout.readline()
+    p.send_signal(signal.SIGINT)
+    text = p.stdout.read()
+    check("Ctrl-C keeps the fit so far", p.wait(60) == 130 and "stopped after" in text and (work / "stopped" / "view_3.png").exists(), p.returncode)
+    (work / "file").write_text("")
+    refused("a file as the folder", [*small, "--out", work / "file"], "file", status=1)
+    for option, value in (("--gaussians", "15"), ("--width", "5000"), ("--height", "-1"), ("--steps", "0"), ("--turntable", "many")):
+        refused(f"{option} {value}", [option, value], option, value)
+    refused("an unknown option", ["--speed", "2"], "--speed")
+    refused("an option without a value", ["--steps"], "--steps")
+
+
 with tempfile.TemporaryDirectory() as temporary:
-    {"listen": listen, "neighbours": neighbours}[PART](pathlib.Path(temporary))
+    {"listen": listen, "neighbours": neighbours, "splat": splat}[PART](pathlib.Path(temporary))

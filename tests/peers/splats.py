@@ -3,7 +3,7 @@
 """splats.py LIBTENON [--device cpu:0] [--count 300] [--seed 1]
 
 Random scenes in f64 beside the same formulas of 3D Gaussian splatting in PyTorch, written with matrices: projections of
-Gaussians and their colors, with gradients. Each case has a seed of its own, which a failure names, with its graph. Exits with
+Gaussians, their colors, and images of them, with gradients. Each case has a seed of its own, which a failure names, with its graph. Exits with
 77 without PyTorch."""
 import math
 import sys
@@ -35,6 +35,36 @@ def camera_views(d, images):
     views = numpy.zeros([images, 4, 4])
     views[:, :3, :3], views[:, 2, 3], views[:, 3, 3] = turns.numpy(), d.numbers.uniform(3, 8, images), 1
     return d.floats("viewmats", views)
+
+
+def projected(means, quats, scales, views, intrinsics, width, height, eps, near=0.01, far=1e10, clip=0):
+    """Radii, which Gaussians are seen, and their centres, depths and conics [I, P, 6], 0 where not seen."""
+    images, points = len(views), len(means)
+    spread = rotations(torch.nn.functional.normalize(quats, dim=-1)) @ torch.diag_embed(scales)
+    turn, shift = views[:, None, :3, :3], views[:, None, :3, 3]
+    x, y, z = ((turn @ means[None, :, :, None])[..., 0] + shift).unbind(-1)
+    fx, fy = intrinsics[:, 0, 0, None], intrinsics[:, 1, 1, None]
+    cx, cy = intrinsics[:, 0, 2, None], intrinsics[:, 1, 2, None]
+
+    def near_picture(ratio, focal, centre, size):
+        low, high = -(centre / focal + 0.15 * size / focal), (size - centre) / focal + 0.15 * size / focal
+        return torch.maximum(torch.minimum(ratio, high), low)
+    u, v = near_picture(x / z, fx, cx, width), near_picture(y / z, fy, cy, height)
+    zero = torch.zeros_like(z)
+    j = torch.stack([fx / z, zero, -fx * u / z, zero, fy / z, -fy * v / z], -1).reshape(images, points, 2, 3)
+    world = spread @ spread.mT
+    s = j @ turn @ world @ turn.mT @ j.mT + eps * torch.eye(2, dtype=torch.float64)
+    centre = torch.stack([fx * x / z + cx, fy * y / z + cy], -1)
+    det = torch.linalg.det(s)
+    half = (s[..., 0, 0] + s[..., 1, 1]) / 2
+    radius = torch.ceil(3 * torch.sqrt(half + torch.sqrt(torch.clamp(half ** 2 - det, min=0.01)))).detach()
+    size = torch.tensor([width, height], dtype=torch.float64)
+    inside = ((centre + radius[..., None] > 0) & (centre - radius[..., None] < size)).all(-1)
+    seen = (z > near) & (z < far) & (radius > clip) & inside
+    inverse = torch.linalg.inv(s)
+    parts = [centre, z[..., None], inverse[..., 0, :], inverse[..., 1, 1:]]
+    whole = torch.where(seen[..., None], torch.cat(parts, -1), 0)
+    return torch.where(seen, radius, 0).to(torch.int32), seen, whole
 
 
 BROKEN = [("means", numpy.nan), ("means", numpy.inf), ("quats", 0), ("quats", numpy.nan), ("scales", numpy.nan),
@@ -69,37 +99,13 @@ def project(case):
     ks[:, 0, 2], ks[:, 1, 2], ks[:, 2, 2] = width * d.numbers.uniform(0.3, 0.7), height * d.numbers.uniform(0.3, 0.7), 1
     intrinsics = d.floats("intrinsics", ks)
 
-    spread = rotations(torch.nn.functional.normalize(quats, dim=-1)) @ torch.diag_embed(scales)
-    turn, shift = views[:, None, :3, :3], views[:, None, :3, 3]
-    x, y, z = ((turn @ means[None, :, :, None])[..., 0] + shift).unbind(-1)
-    fx, fy = intrinsics[:, 0, 0, None], intrinsics[:, 1, 1, None]
-    cx, cy = intrinsics[:, 0, 2, None], intrinsics[:, 1, 2, None]
-
-    def near_picture(ratio, focal, centre, size):
-        low, high = -(centre / focal + 0.15 * size / focal), (size - centre) / focal + 0.15 * size / focal
-        return torch.maximum(torch.minimum(ratio, high), low)
-    u, v = near_picture(x / z, fx, cx, width), near_picture(y / z, fy, cy, height)
-    zero = torch.zeros_like(z)
-    j = torch.stack([fx / z, zero, -fx * u / z, zero, fy / z, -fy * v / z], -1).reshape(images, points, 2, 3)
-    world = spread @ spread.mT
-    s = j @ turn @ world @ turn.mT @ j.mT + eps * torch.eye(2, dtype=torch.float64)
-    centre = torch.stack([fx * x / z + cx, fy * y / z + cy], -1)
-    det = torch.linalg.det(s)
-    half = (s[..., 0, 0] + s[..., 1, 1]) / 2
-    radius = torch.ceil(3 * torch.sqrt(half + torch.sqrt(torch.clamp(half ** 2 - det, min=0.01)))).detach()
-    size = torch.tensor([width, height], dtype=torch.float64)
-    inside = ((centre + radius[..., None] > 0) & (centre - radius[..., None] < size)).all(-1)
-    seen = (z > near) & (z < far) & (radius > clip) & inside
-    inverse = torch.linalg.inv(s)
-    parts = [centre, z[..., None], inverse[..., 0, :], inverse[..., 1, 1:]]
-    whole = torch.where(seen[..., None], torch.cat(parts, -1), 0)
-
+    radii, seen, whole = projected(means, quats, scales, views, intrinsics, width, height, eps, near, far, clip)
     given = exact.attributes(width=width, height=height, eps2d=eps, near=near, far=far, radius_clip=float(clip))
     case.lines += [
         f"(radii, centres, depths, conics) = splat_project(means, quats, scales, viewmats, intrinsics) {given}",
         f"deep = reshape(depths) {{shape=[{images}, {points + broken}, 1]}}",
         "all = concat([centres, deep, conics]) {axis=2}"]
-    case.output("radii", torch.where(seen, radius, 0).to(torch.int32))
+    case.output("radii", radii)
     d.finish("copy(all)", whole)
     add_broken(case, broken)
 
@@ -128,20 +134,128 @@ def harmonics(direction, degree):
     return torch.stack(out, -1) + 0 * z[..., None]  # degree 0 does not depend on the direction
 
 
+def seen_colors(means, views, coeffs, degree):
+    centre = -(views[:, :3, :3].mT @ views[:, :3, 3:])[..., 0]
+    direction = torch.nn.functional.normalize(means[None] - centre[:, None], dim=-1)
+    return torch.relu(torch.einsum("ipk,pkc->ipc", harmonics(direction, degree), coeffs[:, :(degree + 1) ** 2]) + 0.5)
+
+
 def color(case):
     d, rng = dense.Draw(case), case.rng
     points, images, degree = rng.randint(1, 9), rng.randint(1, 3), rng.randint(0, 3)
-    used = (degree + 1) ** 2
     means = d.normal("means", [points, 3])
     views = camera_views(d, images)
-    coeffs = d.floats("coeffs", d.numbers.uniform(-0.5, 0.8, [points, rng.randint(used, 16), 3]))
-    centre = -(views[:, :3, :3].mT @ views[:, :3, 3:])[..., 0]
-    direction = torch.nn.functional.normalize(means[None] - centre[:, None], dim=-1)
-    y = torch.relu(torch.einsum("ipk,pkc->ipc", harmonics(direction, degree), coeffs[:, :used]) + 0.5)
-    d.finish("splat_sh(means, viewmats, coeffs) " + exact.attributes(degree=degree), y)
+    coeffs = d.floats("coeffs", d.numbers.uniform(-0.5, 0.8, [points, rng.randint((degree + 1) ** 2, 16), 3]))
+    d.finish("splat_sh(means, viewmats, coeffs) " + exact.attributes(degree=degree), seen_colors(means, views, coeffs, degree))
 
 
-KINDS = {"projections": project, "colors": color}
+def tiles_of(low, high, tile, size):
+    """The pixels along an axis in the tiles that [low, high) touches."""
+    count = math.ceil(size / tile)
+    first, end = (min(max(v, 0), count) for v in (math.floor(low / tile), math.ceil(high / tile)))
+    return slice(first * tile, min(end * tile, size)), max(end - first, 0)
+
+
+def blended(radii, means, conics, depths, colors, opacities, background, width, height, tile):
+    """Images with their alphas as a last channel, and the number of entries. Gaussian by Gaussian, from front to back."""
+    y, x = torch.meshgrid(*(torch.arange(n, dtype=torch.float64) + 0.5 for n in (height, width)), indexing="ij")
+    images, entries = [], 0
+    for i in range(len(radii)):
+        light, color = torch.ones(height, width, dtype=torch.float64), torch.zeros(height, width, colors.shape[-1], dtype=torch.float64)
+        goes = torch.ones(height, width, dtype=torch.bool)
+        for p in torch.argsort(depths[i].detach().to(torch.float32), stable=True).tolist():
+            r, (mx, my) = int(radii[i, p]), means[i, p].tolist()
+            if r <= 0:
+                continue
+            columns, wide = tiles_of(mx - r, mx + r, tile, width)
+            rows, high = tiles_of(my - r, my + r, tile, height)
+            entries += wide * high
+            inside = torch.zeros(height, width, dtype=torch.bool)
+            inside[rows, columns] = True
+            dx, dy = means[i, p, 0] - x, means[i, p, 1] - y
+            a, b, c = conics[i, p]
+            power = (a * dx ** 2 + c * dy ** 2) / 2 + b * dx * dy
+            raw = opacities[p] * torch.exp(-power)
+            passes = inside & goes & (power >= 0) & (raw >= 1 / 255)
+            alpha = torch.where(passes, raw.clamp(max=0.999), 0)
+            left = light * (1 - alpha)
+            full = passes & (left <= 1e-4)
+            adds = passes & ~full
+            color = color + torch.where(adds, alpha * light, 0)[..., None] * colors[i, p]
+            light, goes = torch.where(adds, left, light), goes & ~full
+        if background is not None:
+            color = color + light[..., None] * background[i]
+        images.append(torch.cat([color, 1 - light[..., None]], -1))
+    return torch.stack(images), entries
+
+
+def listed(case, radii, means, depths, size, capacity):
+    given = exact.attributes(**size)
+    case.lines += [f"(keys, entries, count) = splat_bin({radii}, {means}, {depths}) "
+                   + exact.attributes(**size, max_intersections=capacity),
+                   "(ids, offsets) = splat_sort(keys, entries) " + exact.attributes(images=len(case.inputs[radii]), **size)]
+    return given
+
+
+def with_alpha(case, images, size):
+    case.lines += [f"thin = reshape(alpha) {{shape=[{images}, {size['height']}, {size['width']}, 1]}}",
+                   "all = concat([image, thin]) {axis=3}"]
+    return "copy(all)"
+
+
+def image_size(rng):
+    return {"width": rng.randint(1, 40), "height": rng.randint(1, 40), "tile": rng.choice([1, 5, 8, 16, 16, 16, 64])}
+
+
+def rasterize(case):
+    d, rng = dense.Draw(case), case.rng
+    points, images, channels, size = rng.randint(1, 25), rng.randint(1, 2), rng.choice([1, 3, 3, 4, 32]), image_size(rng)
+    radii = case.input("radii", d.numbers.integers(-1, 20, [images, points]).astype(numpy.int32))
+    depths = d.floats("depths", numpy.round(d.numbers.uniform(0.1, 3, [images, points]), 1), wrt=False)
+    means = d.floats("means2d", d.numbers.uniform(-5, 5 + max(size["width"], size["height"]), [images, points, 2]))
+    spread = d.numbers.standard_normal([images, points, 2, 2]) * rng.choice([1, 3, 9])
+    inverse = numpy.linalg.inv(spread @ spread.swapaxes(-1, -2) + 0.3 * numpy.eye(2))
+    conics = d.floats("conics", inverse.reshape(images, points, 4)[..., [0, 1, 3]])
+    colors = d.normal("colors", [images, points, channels])
+    opacities = d.floats("opacities", d.numbers.uniform(-0.1, rng.choice([0.5, 1, 1.3]), points))
+    background = d.normal("background", [images, channels]) if rng.random() < 0.5 else None
+    y, entries = blended(radii, means, conics, depths, colors, opacities, background, **size)
+    case.output("count", numpy.int64(entries))
+    given = listed(case, "radii", "means2d", "depths", size, max(entries, 1) + rng.choice([0, 7]))
+    case.lines.append("(image, alpha, last) = splat_rasterize(means2d, conics, colors, opacities, offsets, ids"
+                      + (", background) " if background is not None else ") ") + given)
+    for _, tensor in d.wrt:
+        y = y + 0 * tensor.sum()
+    d.finish(with_alpha(case, images, size), y)
+
+
+def render(case):
+    d, rng = dense.Draw(case), case.rng
+    points, images, degree, size = rng.randint(1, 20), rng.randint(1, 2), rng.randint(0, 3), image_size(rng)
+    means = d.floats("means", d.numbers.standard_normal([points, 3]) * rng.choice([0.3, 1, 3]))
+    quats, scales = d.normal("quats", [points, 4]), d.floats("scales", numpy.exp(d.numbers.uniform(-4, 0.3, [points, 3])))
+    opacities = d.floats("opacities", d.numbers.uniform(0, 1, points))
+    coeffs = d.floats("coeffs", d.numbers.uniform(-0.5, 0.8, [points, (degree + 1) ** 2, 3]))
+    views = camera_views(d, images)
+    ks = numpy.zeros([images, 3, 3])
+    ks[:, 0, 0], ks[:, 1, 1], ks[:, 2, 2] = rng.uniform(20, 60), rng.uniform(20, 60), 1
+    ks[:, 0, 2], ks[:, 1, 2] = size["width"] / 2, size["height"] / 2
+    intrinsics = d.floats("intrinsics", ks)
+    background = d.normal("background", [images, 3]) if rng.random() < 0.5 else None
+    radii, _, whole = projected(means, quats, scales, views, intrinsics, size["width"], size["height"], 0.3)
+    colors = seen_colors(means, views, coeffs, degree)
+    y, entries = blended(radii, whole[..., :2], whole[..., 3:], whole[..., 2], colors, opacities, background, **size)
+    operands = ["means", "quats", "scales", "opacities", "coeffs", "viewmats", "intrinsics"]
+    if background is not None:
+        operands.append("background")
+    case.lines.append(f"(image, alpha) = splat_render({', '.join(operands)}) "
+                      + exact.attributes(degree=degree, max_intersections=max(entries, 1), **size))
+    for _, tensor in d.wrt:
+        y = y + 0 * tensor.sum()
+    d.finish(with_alpha(case, images, size), y)
+
+
+KINDS = {"projections": project, "colors": color, "images": rasterize, "renders": render}
 
 if __name__ == "__main__":
     sys.exit(exact.main(__doc__, KINDS, dense.difference))

@@ -17,6 +17,8 @@ void quantized_product_rows(Suite& s);
 void resample_grid_rows(Suite& s);
 void resample_roi_rows(Suite& s);
 void shape_complex_rows(Suite& s);
+void splat_bin_rows(Suite& s);
+void splat_raster_rows(Suite& s);
 
 // The largest magnitude in y: an error scale for sums that cancel across the tensor.
 inline Value largest_of(CaseBuilder& b, Value y) { return b.reduce("max", b.abs(y), {}, false); }

@@ -243,6 +243,8 @@ void splat_cases(Suite& s) {
   project_rows(s);
   culled_rows(s);
   color_rows(s);
+  splat_bin_rows(s);
+  splat_raster_rows(s);
 }
 
 }  // namespace tenon::conform
