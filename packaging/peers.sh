@@ -42,4 +42,9 @@ restore() { cmake --preset test -UTENON_PYTHON >/dev/null; }
 trap restore EXIT
 cmake --preset test -DTENON_PYTHON="$python" >/dev/null
 cmake --build --preset test --target tenon tenon_plugin_cpu lm_probe
+for example in neighbours listen; do  # without their libraries they are no targets
+  if [ "$(cmake --build --preset test --target help | grep -c "^$example:")" -gt 0 ]; then
+    cmake --build --preset test --target "$example"
+  fi
+done
 ctest --test-dir build/test --output-on-failure --no-tests=error -R '^(lm\.peer|peers)\.' "$@"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words of the command line, for the examples with options.
+// Checks of the options of examples.
 #pragma once
 
 #include <charconv>
@@ -8,10 +8,12 @@
 #include <string>
 #include <string_view>
 
+// Wrong usage; exit status 2.
 struct Usage : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A whole number of an option, from `least` to `most`.
 inline int64_t number(std::string_view name, std::string_view text, int64_t least, int64_t most) {
   int64_t n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);

@@ -5,7 +5,6 @@
 // unless it finds them.
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -16,12 +15,14 @@
 #include <sndfile.h>
 #include <tenon/tenon.hpp>
 
+#include "arguments.hpp"
 #include "picture.hpp"
 
 namespace {
 
 constexpr const char* kUsage =
-    "usage: listen [SOUND] [--out PREFIX] [--n-fft N] [--mels N] [--peaks N] [--device D]\n"
+    "usage: listen [SOUND] [--out PREFIX] [--n-fft N] [--mels N] [--peaks N] [--values FILE] "
+    "[--device D]\n"
     "  SOUND       a file that libsndfile reads, such as a WAV; absent: a sound of known tones is "
     "made\n"
     "  --out       pictures are PREFIX_mel.png and PREFIX_power.png; the sound made is PREFIX.wav "
@@ -29,25 +30,13 @@ constexpr const char* kUsage =
     "  --n-fft     samples of a segment, 64 to 65536 [2048]\n"
     "  --mels      bands of the spectrogram, 8 to 256 [80]\n"
     "  --peaks     at most so many peaks, 1 to 100 [8]\n"
+    "  --values    also write the numbers of the pictures, as a safetensors file\n"
     "  --device    where tenon computes [auto]\n";
 
-struct Usage : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
 struct Options {
-  std::string sound{}, out = "listen", device = "auto";
+  std::string sound{}, out = "listen", values{}, device = "auto";
   int64_t n_fft = 2048, mels = 80, peaks = 8;
 };
-
-int64_t number(std::string_view name, std::string_view text, int64_t least, int64_t most) {
-  int64_t n = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (error != std::errc() || end != text.data() + text.size() || n < least || n > most)
-    throw Usage(std::string(name) + ": expected a number from " + std::to_string(least) + " to " +
-                std::to_string(most) + ", got '" + std::string(text) + "'");
-  return n;
-}
 
 Options parse(int argc, char** argv) {
   Options o;
@@ -60,12 +49,13 @@ Options parse(int argc, char** argv) {
       o.sound = name;
       continue;
     }
-    const std::array<std::string_view, 5> known = {"--out", "--n-fft", "--mels", "--peaks",
-                                                   "--device"};
+    const std::array<std::string_view, 6> known = {"--out",   "--n-fft",  "--mels",
+                                                   "--peaks", "--values", "--device"};
     if (std::find(known.begin(), known.end(), name) == known.end())
       throw Usage("unknown option " + std::string(name));
     if (++i == argc) throw Usage(std::string(name) + ": expected a value");
     if (name == "--out") o.out = argv[i];
+    if (name == "--values") o.values = argv[i];
     if (name == "--device") o.device = argv[i];
     if (name == "--n-fft") o.n_fft = number(name, argv[i], 64, 65536);
     if (name == "--mels") o.mels = number(name, argv[i], 8, 256);
@@ -199,7 +189,7 @@ Spectra spectra(const Sound& s, const Options& o) {
   g.output("count", peaks[2]);
 
   const tenon::Runtime runtime;
-  const tenon::Store store(runtime);
+  tenon::Store store(runtime);
   const tenon::Executable executable(runtime, g, store, {.device = o.device});
   tenon::Context run(executable);
   run.set("x", {1, size}, s.samples);
@@ -207,6 +197,11 @@ Spectra spectra(const Sound& s, const Options& o) {
   Spectra out{.mel = run.get<float>("mel"),
               .power = run.get<float>("power"),
               .frames = g.type(mel).dims[2]};
+  if (!o.values.empty()) {
+    store.set(TENON_SPACE_STATE, "mel", {o.mels, out.frames}, out.mel);
+    store.set(TENON_SPACE_STATE, "power", {static_cast<int64_t>(out.power.size())}, out.power);
+    store.save(TENON_SPACE_STATE, o.values);
+  }
   // The highest peak comes first. What lies 80 dB below it is rounding.
   const std::vector<int32_t> found = run.get<int32_t>("peaks");
   const auto level = [&](int32_t bin) { return out.power[static_cast<size_t>(bin)]; };
@@ -323,6 +318,7 @@ bool found_all(const std::vector<double>& hertz, double bin) {
 int listen(const Options& o) {
   const std::string mel_file = o.out + "_mel.png", power_file = o.out + "_power.png";
   for (const std::string& file : {mel_file, power_file}) check_writable(file);
+  if (!o.values.empty()) check_writable(o.values);
   if (o.sound.empty()) make(o.out + ".wav");
   const Sound sound = read(o.sound.empty() ? o.out + ".wav" : o.sound);
   if (static_cast<int64_t>(sound.samples.size()) < o.n_fft)

@@ -5,7 +5,6 @@
 // gradients; libpng writes the picture.
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <csignal>
 #include <cstdint>
@@ -18,6 +17,7 @@
 
 #include <tenon/tenon.hpp>
 
+#include "arguments.hpp"
 #include "picture.hpp"
 
 namespace {
@@ -25,41 +25,30 @@ namespace {
 using tenon::Value;
 
 constexpr const char* kUsage =
-    "usage: neighbours [--points N] [--k N] [--steps N] [--out FILE] [--device D]\n"
+    "usage: neighbours [--points N] [--k N] [--steps N] [--out FILE] [--values FILE] [--device D]\n"
     "  --points    points of the data set, 100 to 100000 [2000]\n"
     "  --k         neighbours of a point, 2 to 50 [15]\n"
     "  --steps     steps of the layout, 1 to 100000 [400]\n"
     "  --out       the picture [neighbours.png]\n"
+    "  --values    also write points, neighbours and layout, as a safetensors file\n"
     "  --device    where tenon computes [auto]\n";
-
-struct Usage : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 struct Options {
   int64_t points = 2000, k = 15, steps = 400;
-  std::string out = "neighbours.png", device = "auto";
+  std::string out = "neighbours.png", values{}, device = "auto";
 };
-
-int64_t number(std::string_view name, std::string_view text, int64_t least, int64_t most) {
-  int64_t n = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (error != std::errc() || end != text.data() + text.size() || n < least || n > most)
-    throw Usage(std::string(name) + ": expected a number from " + std::to_string(least) + " to " +
-                std::to_string(most) + ", got '" + std::string(text) + "'");
-  return n;
-}
 
 Options parse(int argc, char** argv) {
   Options o;
   for (int i = 1; i < argc; ++i) {
     const std::string_view name = argv[i];
-    const std::array<std::string_view, 5> known = {"--points", "--k", "--steps", "--out",
-                                                   "--device"};
+    const std::array<std::string_view, 6> known = {"--points", "--k",      "--steps",
+                                                   "--out",    "--values", "--device"};
     if (std::find(known.begin(), known.end(), name) == known.end())
       throw Usage("unknown option '" + std::string(name) + "'");
     if (++i == argc) throw Usage(std::string(name) + ": expected a value");
     if (name == "--out") o.out = argv[i];
+    if (name == "--values") o.values = argv[i];
     if (name == "--device") o.device = argv[i];
     if (name == "--points") o.points = number(name, argv[i], 100, 100000);
     if (name == "--k") o.k = number(name, argv[i], 2, 50);
@@ -329,11 +318,23 @@ double kept(const Neighbours& data, const Neighbours& layout, int64_t k) {
   return static_cast<double>(both) / static_cast<double>(data.index.size());
 }
 
+void save_values(const tenon::Runtime& runtime, const Options& o, const Data& data,
+                 const Neighbours& near, const std::vector<float>& layout) {
+  tenon::Store store(runtime);
+  store.set(TENON_SPACE_STATE, "points", {o.points, kDims}, data.points);
+  store.set(TENON_SPACE_STATE, "index", {o.points, o.k}, near.index);
+  store.set(TENON_SPACE_STATE, "distance", {o.points, o.k}, near.distance);
+  store.set(TENON_SPACE_STATE, "strength", {o.points, o.k}, near.strength);
+  store.set(TENON_SPACE_STATE, "layout", {o.points, 2}, layout);
+  store.save(TENON_SPACE_STATE, o.values);
+}
+
 volatile std::sig_atomic_t stopped = 0;
 void stop(int) { stopped = 1; }
 
 int lay_out(const Options& o) {
   check_writable(o.out);
+  if (!o.values.empty()) check_writable(o.values);
   const Data data = make_data(o.points);
   const tenon::Runtime runtime;
   const Neighbours near = find(runtime, data.points, kDims, o);
@@ -362,6 +363,7 @@ int lay_out(const Options& o) {
   }
   const std::vector<float> layout = store.get<float>(TENON_SPACE_WEIGHT, "layout");
   draw(o.out, layout, data.groups);
+  if (!o.values.empty()) save_values(runtime, o, data, near, layout);
   const Neighbours before = find(runtime, first, 2, o), after = find(runtime, layout, 2, o);
   const double same = same_group(after, data.groups, o.k);
   std::printf(
