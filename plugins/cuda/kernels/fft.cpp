@@ -75,7 +75,7 @@ Kernel make_rows(const Problem& p, const sdk::Value& x, const sdk::Value& y, con
                         .out_row = p.out_row,
                         .there = static_cast<int32_t>(p.there),
                         .factor = static_cast<float>(p.factor)};
-  return kernel_with(table, {code}, [=](const Call& c) {
+  return kernel_with({table}, {code}, [=](const Call& c) {
     code.launch(c, grid, c.inputs[0], c.outputs[0], table->at(), g);
   });
 }
@@ -90,23 +90,40 @@ void want_dtype(const sdk::Type& x, tenon_dtype wanted) {
   if (x.dtype != wanted) throw Refusal::dtype("x", x.dtype);
 }
 
+// Does a row stay on chip?
+bool fits(const CudaDevice& device, int64_t points) {
+  const std::optional<FftPlan> plan = try_fft_plan(points);
+  return plan && plan->bytes(1, 1) <= device.properties().shared_room("fft.cu", "rows");
+}
+
 Kernel make_fft(const sdk::op::fft& n, const Node& node) {
   const sdk::Type& x = n.x.type();
   want_dtype(x, TENON_DTYPE_C64);
   if (n.axes.size() > 1) throw Refusal::attribute("axes", "of several");
-  want_last(n.axes.empty() ? -1 : n.axes[0], x);
-  const int64_t length = x.dims[x.rank - 1], points = n.n.empty() ? length : n.n[0];
-  Kernel kernel = make_rows({.kind = Rows::complex,
-                             .points = points,
-                             .rows = x.elements() / length,
-                             .in_row = length,
-                             .out_row = points,
-                             .there = std::min(length, points),
-                             .inverse = n.inverse,
-                             .factor = fft_factor(n.norm, n.inverse, points)},
-                            n.x, node.out(0), node);
-  // All of a block's rows are read before any is written.
-  if (length == points) kernel.in_place = {{0, 0}};
+  const AxisView view = along_axis(x, n.axes.empty() ? -1 : n.axes[0]);
+  if (view.length < 1) throw Refusal::shape("operand x: an axis without elements");
+  const int64_t points = n.n.empty() ? view.length : n.n[0];
+  const FftJob job{.points = points,
+                   .length = view.length,
+                   .rows = view.outer * view.inner,
+                   .inverse = n.inverse,
+                   .factor = fft_factor(n.norm, n.inverse, points),
+                   .in_pairs = on_pairs(n.x),
+                   .out_pairs = on_pairs(node.out(0))};
+  CudaDevice& device = device_of(node);
+  Kernel kernel = view.inner > 1         ? fft_along_axis(device, job, view.inner)
+                  : fits(device, points) ? make_rows({.kind = Rows::complex,
+                                                      .points = points,
+                                                      .rows = job.rows,
+                                                      .in_row = view.length,
+                                                      .out_row = points,
+                                                      .there = std::min(view.length, points),
+                                                      .inverse = n.inverse,
+                                                      .factor = job.factor},
+                                                     n.x, node.out(0), node)
+                                         : fft_in_steps(device, job);
+  // A block reads all that it transforms before it writes.
+  if (view.length == points) kernel.in_place = {{0, 0}};
   return kernel;
 }
 

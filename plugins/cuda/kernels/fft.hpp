@@ -55,9 +55,21 @@ class DeviceTable {
   uint64_t bytes_ = 0;
   void* memory_ = nullptr;
 };
-// A Kernel that launches these codes beside a table.
-sdk::Kernel kernel_with(std::shared_ptr<DeviceTable> table, std::vector<Code> codes,
+// A Kernel that launches these codes, which read the tables.
+sdk::Kernel kernel_with(std::vector<std::shared_ptr<DeviceTable>> tables, std::vector<Code> codes,
                         std::function<void(const sdk::Call&)> run);
+
+// Transforms of complex numbers: `rows` of `length` numbers, cut or filled with zeros to `points`.
+struct FftJob {
+  int64_t points, length, rows;
+  bool inverse;
+  double factor;
+  bool in_pairs, out_pairs;  // operand and result are on 8 bytes
+};
+// Of [outer, length, inner] along the axis in the middle; rows = outer * inner.
+sdk::Kernel fft_along_axis(CudaDevice& device, const FftJob& job, int64_t inner);
+// Of rows that do not fit on chip, in two steps. Refuses to cut or fill them.
+sdk::Kernel fft_in_steps(CudaDevice& device, const FftJob& job);
 
 // The factor of a transform of n points. Refuses norms that this plugin does not know.
 double fft_factor(const std::string& norm, bool inverse, int64_t n);

@@ -137,12 +137,12 @@ void DeviceTable::fill() {
   memory_ = memory, bytes_ = bytes;
 }
 
-sdk::Kernel kernel_with(std::shared_ptr<DeviceTable> table, std::vector<Code> codes,
+sdk::Kernel kernel_with(std::vector<std::shared_ptr<DeviceTable>> tables, std::vector<Code> codes,
                         std::function<void(const sdk::Call&)> run) {
   sdk::Kernel kernel = kernel_of(std::move(codes), std::move(run));
-  kernel.prepare = [table, prepare = std::move(kernel.prepare)] {
+  kernel.prepare = [tables = std::move(tables), prepare = std::move(kernel.prepare)] {
     prepare();
-    table->fill();
+    for (const std::shared_ptr<DeviceTable>& t : tables) t->fill();
   };
   return kernel;
 }
