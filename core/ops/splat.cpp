@@ -5,6 +5,8 @@
 // A = J·V·M [2,3], where V is the camera's rotation and J the derivative of the projection. In terms
 // of A the determinant is a sum of squares (Lagrange's identity), which does not cancel for long thin
 // Gaussians as the difference of products would.
+#include "ops/splat.hpp"
+
 #include <array>
 #include <cmath>
 #include <limits>
@@ -16,31 +18,14 @@ namespace {
 
 // ---- shape
 
-constexpr int64_t kLargestImage = 1 << 20;
-constexpr int64_t kHighestDegree = 3;
-
 void want_points(const Infer& i, Value v, std::string_view operand, Dim width) {
-  if (i.dtype(v) != kF32 && i.dtype(v) != kF64)
-    i.fail(Code::dtype_mismatch, "operand ", operand, ": expected f32 or f64, got ",
-           i.type(v).text());
+  want_f32_or_f64(i, v, operand);
   i.want_rank(v, operand, 2);
   i.want_shape(v, operand, {i.shape(v)[0], width});
 }
 
 void splat_project_shape(Infer& i, const op::splat_project& n) {
-  for (const auto& [attr, given] : {std::pair("width", n.width), std::pair("height", n.height)})
-    if (given < 1 || given > kLargestImage)
-      i.fail(Code::invalid_argument, "attribute ", attr, ": expected a number from 1 to ",
-             kLargestImage, ", given ", given);
-  for (const auto& [attr, given] :
-       {std::pair("eps2d", n.eps2d), std::pair("radius_clip", n.radius_clip)})
-    if (!std::isfinite(given) || given < 0)
-      i.fail(Code::invalid_argument, "attribute ", attr, ": expected a number >= 0, given ", given);
-  if (!std::isfinite(n.near) || n.near <= 0)
-    i.fail(Code::invalid_argument, "attribute near: expected a number > 0, given ", n.near);
-  if (!(n.far > n.near))
-    i.fail(Code::invalid_argument, "attribute far: expected a number > near = ", n.near, ", given ",
-           n.far);
+  want_projection(i, n);
   want_points(i, n.means, "means", 3);
   const DType t = i.dtype(n.means);
   const Dim points = i.shape(n.means)[0];
@@ -62,21 +47,12 @@ void splat_project_shape(Infer& i, const op::splat_project& n) {
 }
 
 void splat_sh_shape(Infer& i, const op::splat_sh& n) {
-  if (n.degree < 0 || n.degree > kHighestDegree)
-    i.fail(Code::invalid_argument, "attribute degree: expected a number from 0 to ", kHighestDegree,
-           ", given ", n.degree);
   want_points(i, n.means, "means", 3);
   i.want_same_dtype(n.viewmats, "viewmats", n.means, "means");
   i.want_rank(n.viewmats, "viewmats", 3);
   const Dim images = i.shape(n.viewmats)[0], points = i.shape(n.means)[0];
   i.want_shape(n.viewmats, "viewmats", {images, 4, 4});
-  i.want_same_dtype(n.coeffs, "coeffs", n.means, "means");
-  i.want_rank(n.coeffs, "coeffs", 3);
-  const Shape coeffs = i.shape(n.coeffs);
-  const int64_t least = (n.degree + 1) * (n.degree + 1);
-  if (coeffs[0] != points || coeffs[1] < least || coeffs[2] != 3)
-    i.fail(Code::shape_mismatch, "operand coeffs: expected [", points, ",>= ", least,
-           ",3] for degree ", n.degree, ", got ", i.type(n.coeffs).text());
+  want_harmonics(i, n.degree, n.coeffs, n.means);
   i.out(0, {i.dtype(n.means), {images, points, 3}});
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// lu triangular_solve cholesky dense_solve. Each thread takes some of the matrices.
+// lu triangular_solve cholesky dense_solve. Each thread takes some of the matrices; where there are few
+// large ones, the threads share each of them. Results do not depend on which.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -64,33 +65,108 @@ void own_order(int32_t* perm, int64_t n) {
 template <class T>
 constexpr auto kBytes = static_cast<int64_t>(sizeof(T));
 
+// How the matrices of a run are given to threads. bytes, cost: of one matrix, see make_slots.
+class Plan {
+ public:
+  Plan(const Squares& s, int64_t bytes, int64_t cost)
+      : large_(s.n >= kLarge), slots_(make_slots(s.count, bytes, cost)) {}
+  uint64_t scratch() const { return slots_.scratch(); }
+
+  // Calls body(matrix, area, shared). shared: all threads are there for this matrix.
+  template <class Body>
+  void run(void* scratch, const Body& body) const {
+    if (large_ && slots_.rows < 4 * width()) {
+      for (int64_t k = 0; k < slots_.rows; ++k) body(k, static_cast<char*>(scratch), true);
+      return;
+    }
+    slots_.run(scratch, [&](int64_t begin, int64_t end, char* area) {
+      for (int64_t k = begin; k < end; ++k) body(k, area, false);
+    });
+  }
+
+ private:
+  static constexpr int64_t kLarge = 192;
+  bool large_;
+  Slots slots_;
+};
+
+// Calls body(begin, end) for all of [0, n), in pieces of `grain` if the threads share them.
+template <class Body>
+void pieces(bool shared, int64_t n, int64_t grain, const Body& body) {
+  if (shared)
+    parallel_for(n, grain, body);
+  else if (n > 0)
+    body(0, n);
+}
+
+constexpr int64_t kStripe = 64;        // columns that a thread takes
+constexpr int64_t kRowsPerPiece = 32;  // rows that a thread copies
+
+// Calls body(j, end) for stripes of columns [begin, end).
+template <class Body>
+void stripes(bool shared, int64_t begin, int64_t end, const Body& body) {
+  pieces(shared, (end - begin + kStripe - 1) / kStripe, 1, [&](int64_t first, int64_t last) {
+    body(begin + first * kStripe, std::min(end, begin + last * kStripe));
+  });
+}
+
+template <class T>
+bool factor(const Augmented<T>& m, bool keep, bool shared) {
+  own_order(m.perm, m.n);
+  bool regular = true;
+  for (int64_t first = 0; first < m.n; first += kLinalgBlock) {
+    const int64_t end = std::min(first + kLinalgBlock, m.n);
+    regular &= linalg_factor_block(m, first, end, keep);
+    if (!regular && !keep) return false;
+    stripes(shared, std::min(first + kLinalgBlock, whole_vectors<T>(m.n)), m.row,
+            [&](int64_t j, int64_t j_end) { linalg_factor_columns(m, first, end, j, j_end); });
+  }
+  return regular;
+}
+
+// Of rows whose columns behind n are zeros.
+template <class T>
+bool cholesky(T* a, int64_t n, int64_t row, bool shared) {
+  for (int64_t first = 0; first < n; first += kLinalgBlock) {
+    const int64_t end = std::min(first + kLinalgBlock, n);
+    if (!linalg_cholesky_block(a, row, first, end)) return false;
+    if (end == n) break;
+    stripes(shared, end, whole_vectors<T>(n),
+            [&](int64_t j, int64_t j_end) { linalg_cholesky_rows(a, row, first, end, j, j_end); });
+    stripes(shared, end, whole_vectors<T>(n), [&](int64_t j, int64_t j_end) {
+      linalg_cholesky_columns(a, n, row, first, end, j, j_end);
+    });
+  }
+  return true;
+}
+
 sdk::Kernel make_lu(const sdk::op::lu& n, const sdk::Node&) {
   const Squares s(n.a.type());
   return sdk::with_type(kSolved, "a", n.a.type().dtype, [&]<class T>(T) {
     const int64_t row = padded_row<T>(s.n);
-    const Slots slots = make_slots(s.count, s.n * row * kBytes<T>, s.cube() / 3);
-    sdk::Kernel kernel{.scratch = slots.scratch()};
+    const Plan plan(s, s.n * row * kBytes<T>, s.cube() / 3);
+    sdk::Kernel kernel{.scratch = plan.scratch()};
     kernel.cost = static_cast<double>(s.count * s.cube()) / 1e11;
     kernel.run = [=, policy = n.on_singular](const sdk::Call& c) {
       Singular singular(s.count);
-      slots.run(c.scratch, [&](int64_t begin, int64_t end, char* area) {
-        const Augmented<T> rows{reinterpret_cast<T*>(area), s.n, row, nullptr};
-        for (int64_t k = begin; k < end; ++k) {
-          Augmented<T> one = rows;
-          one.perm = c.out<int32_t>(1) + k * s.n;
-          T* const y = c.out<T>(0) + k * s.size();
-          for (int64_t i = 0; i < s.n; ++i) {
-            std::copy_n(c.in<T>(0) + k * s.size() + i * s.n, s.n, one.data + i * row);
-            std::fill_n(one.data + i * row + s.n, row - s.n, T{0});
+      plan.run(c.scratch, [&](int64_t k, char* area, bool shared) {
+        const Augmented<T> m{reinterpret_cast<T*>(area), s.n, row, c.out<int32_t>(1) + k * s.n};
+        T* const y = c.out<T>(0) + k * s.size();
+        pieces(shared, s.n, kRowsPerPiece, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) {
+            std::copy_n(c.in<T>(0) + k * s.size() + i * s.n, s.n, m.data + i * row);
+            std::fill_n(m.data + i * row + s.n, row - s.n, T{0});
           }
-          if (linalg_factor(one, policy == "keep") || policy == "keep") {
-            copy_rows(one.data, row, y, s.n, s.n, s.n);
-            continue;
-          }
-          singular.found(k);
-          std::fill_n(y, s.size(), kNan<T>);
-          own_order(one.perm, s.n);
+        });
+        if (factor(m, policy == "keep", shared) || policy == "keep") {
+          pieces(shared, s.n, kRowsPerPiece, [&](int64_t begin, int64_t end) {
+            copy_rows(m.data + begin * row, row, y + begin * s.n, s.n, end - begin, s.n);
+          });
+          return;
         }
+        singular.found(k);
+        std::fill_n(y, s.size(), kNan<T>);
+        own_order(m.perm, s.n);
       });
       singular.finish(policy, "singular");
     };
@@ -121,34 +197,33 @@ struct Solution {
   }
 
   template <class T>
-  void run(const sdk::Call& c, const Slots& slots) const {
+  void run(const sdk::Call& c, const Plan& plan) const {
     Singular singular(a.count);
-    slots.run(c.scratch, [&](int64_t begin, int64_t end, char* at) {
+    plan.run(c.scratch, [&](int64_t k, char* at, bool shared) {
       Augmented<T> rows{reinterpret_cast<T*>(at), a.n, row,
                         reinterpret_cast<int32_t*>(at + perm_at<T>())};
-      T* const x = reinterpret_cast<T*>(at + x_at<T>());
-      for (int64_t k = begin; k < end; ++k) {
-        if (perm >= 0) rows.perm = c.out<int32_t>(perm) + k * a.n;
-        if (!solve(c, k, rows, x)) singular.found(k);
-      }
+      if (perm >= 0) rows.perm = c.out<int32_t>(perm) + k * a.n;
+      if (!solve(c, k, rows, reinterpret_cast<T*>(at + x_at<T>()), shared)) singular.found(k);
     });
     singular.finish(policy, "singular");
   }
 
  private:
   template <class T>
-  bool solve(const sdk::Call& c, int64_t k, const Augmented<T>& rows, T* x) const {
+  bool solve(const sdk::Call& c, int64_t k, const Augmented<T>& rows, T* x, bool shared) const {
     const T* const from = c.in<T>(0) + k * a.size();
     const T* const right = c.in<T>(b) + k * a.n * m;
     T* const to = c.out<T>(0) + k * a.n * m;
-    for (int64_t i = 0; i < a.n; ++i) {
-      T* const own = rows.data + i * row;
-      std::copy_n(from + i * a.n, a.n, own);
-      std::copy_n(right + i * m, m, own + a.n);
-      std::fill_n(own + a.n + m, row - a.n - m, T{0});
-    }
+    pieces(shared, a.n, kRowsPerPiece, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        T* const own = rows.data + i * row;
+        std::copy_n(from + i * a.n, a.n, own);
+        std::copy_n(right + i * m, m, own + a.n);
+        std::fill_n(own + a.n + m, row - a.n - m, T{0});
+      }
+    });
     T* const factors = lu >= 0 ? c.out<T>(lu) + k * a.size() : nullptr;
-    if (!linalg_factor(rows, false)) {
+    if (!factor(rows, false, shared)) {
       std::fill_n(to, a.n * m, kNan<T>);
       if (factors) std::fill_n(factors, a.size(), kNan<T>);
       own_order(rows.perm, a.n);
@@ -156,12 +231,16 @@ struct Solution {
     }
     if (factors) copy_rows(rows.data, row, factors, a.n, a.n, a.n);
     if (m == 0) return true;
-    for (int64_t i = 0; i < a.n; ++i) {
-      std::copy_n(rows.data + i * row + a.n, m, x + i * x_row);
-      std::fill_n(x + i * x_row + m, x_row - m, T{0});
-    }
-    linalg_substitute(Triangle<T>{rows.data, a.n, row, 1, false, false}, x, m, x_row);
-    copy_rows(x, x_row, to, m, a.n, m);
+    const Triangle<T> upper{rows.data, a.n, row, 1, false, false};
+    stripes(shared, 0, m, [&](int64_t j, int64_t j_end) {
+      for (int64_t i = 0; i < a.n; ++i) {
+        T* const own = x + i * x_row + j;
+        std::copy_n(rows.data + i * row + a.n + j, j_end - j, own);
+        if (j_end == m) std::fill_n(own + m - j, x_row - m, T{0});
+      }
+      linalg_substitute(upper, x + j, m == 1 ? 1 : std::max<int64_t>(j_end - j, 2), x_row);
+      copy_rows(x + j, x_row, to + j, m, a.n, j_end - j);
+    });
     return true;
   }
 };
@@ -179,10 +258,10 @@ sdk::Kernel make_dense_solve(const sdk::op::dense_solve& n, const sdk::Node& nod
     s.b = n.b.position(), s.lu = node.out(1).position(), s.perm = node.out(2).position();
     s.policy = n.on_singular;
     const int64_t work = s.a.cube() / 3 + s.a.size() * s.m;
-    const Slots slots = make_slots(s.a.count, s.area<T>(), work);
-    sdk::Kernel kernel{.scratch = slots.scratch()};
+    const Plan plan(s.a, s.area<T>(), work);
+    sdk::Kernel kernel{.scratch = plan.scratch()};
     kernel.cost = static_cast<double>(s.a.count * work) / 2e10;
-    kernel.run = [=](const sdk::Call& c) { s.run<T>(c, slots); };
+    kernel.run = [=](const sdk::Call& c) { s.run<T>(c, plan); };
     return kernel;
   });
 }
@@ -226,30 +305,44 @@ sdk::Kernel make_triangular_solve(const sdk::op::triangular_solve& n, const sdk:
   });
 }
 
+// Calls body(i, j) for the elements on and below the diagonal of rows [begin, end), in squares: one of
+// the two matrices is walked down its columns.
+template <class Body>
+void lower_triangle(int64_t begin, int64_t end, const Body& body) {
+  constexpr int64_t kSide = 16;
+  for (int64_t j = 0; j < end; j += kSide)
+    for (int64_t i = std::max(begin, j); i < end; ++i)
+      for (int64_t own = j; own < std::min(j + kSide, i + 1); ++own) body(i, own);
+}
+
 sdk::Kernel make_cholesky(const sdk::op::cholesky& n, const sdk::Node&) {
   const Squares s(n.a.type());
   return sdk::with_type(kSolved, "a", n.a.type().dtype, [&]<class T>(T) {
     const int64_t row = padded_row<T>(s.n);
-    const Slots slots = make_slots(s.count, s.n * row * kBytes<T>, s.cube() / 6);
-    sdk::Kernel kernel{.scratch = slots.scratch()};
+    const Plan plan(s, s.n * row * kBytes<T>, s.cube() / 6);
+    sdk::Kernel kernel{.scratch = plan.scratch()};
     kernel.cost = static_cast<double>(s.count * s.cube()) / 1e11;
     kernel.run = [=, policy = n.on_singular](const sdk::Call& c) {
       Singular singular(s.count);
-      slots.run(c.scratch, [&](int64_t begin, int64_t end, char* area) {
+      plan.run(c.scratch, [&](int64_t k, char* area, bool shared) {
         T* const upper = reinterpret_cast<T*>(area);
-        for (int64_t k = begin; k < end; ++k) {
-          const T* const x = c.in<T>(0) + k * s.size();
-          T* const y = c.out<T>(0) + k * s.size();
-          for (int64_t i = 0; i < s.n; ++i)
-            for (int64_t j = 0; j <= i; ++j) upper[j * row + i] = x[i * s.n + j];
-          if (!linalg_cholesky(upper, s.n, row)) {
-            singular.found(k);
-            std::fill_n(y, s.size(), kNan<T>);
-            continue;
-          }
-          for (int64_t i = 0; i < s.n; ++i)
-            for (int64_t j = 0; j < s.n; ++j) y[i * s.n + j] = j <= i ? upper[j * row + i] : T{0};
+        const T* const x = c.in<T>(0) + k * s.size();
+        T* const y = c.out<T>(0) + k * s.size();
+        pieces(shared, s.n, kRowsPerPiece, [&](int64_t begin, int64_t end) {
+          lower_triangle(begin, end,
+                         [&](int64_t i, int64_t j) { upper[j * row + i] = x[i * s.n + j]; });
+          for (int64_t i = begin; i < end; ++i) std::fill_n(upper + i * row + s.n, row - s.n, T{0});
+        });
+        if (!cholesky(upper, s.n, row, shared)) {
+          singular.found(k);
+          std::fill_n(y, s.size(), kNan<T>);
+          return;
         }
+        pieces(shared, s.n, kRowsPerPiece, [&](int64_t begin, int64_t end) {
+          lower_triangle(begin, end,
+                         [&](int64_t i, int64_t j) { y[i * s.n + j] = upper[j * row + i]; });
+          for (int64_t i = begin; i < end; ++i) std::fill_n(y + i * s.n + i + 1, s.n - i - 1, T{0});
+        });
       });
       singular.finish(policy, "not positive definite");
     };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Factors and solutions of one matrix, compiled for each instruction set. Vectors lie along rows.
+// Factors and solutions of one matrix, compiled for each instruction set. Vectors lie along rows. Sums
+// are added in the order of the columns, whatever the tiles and blocks.
 #include "linalg_vector.hpp"
 
 #include <algorithm>
@@ -22,66 +23,102 @@ int64_t lanes_of() {
   return static_cast<int64_t>(hn::Lanes(Tag<T>()));
 }
 
-// rows[i..][j..] -= rows[i..][k, end) · rows[k, end)[j..], a tile of kRows rows and kVectors vectors.
+// A tile's sums stay in registers.
+constexpr int kTileVectors = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
+constexpr int kTileRows = HWY_TARGET <= HWY_AVX3 ? 6 : 4;
+
+// Element (r, k) of the left factor of an update.
+template <class T>
+struct Left {
+  const T* at;
+  int64_t row, column;
+  T operator()(int64_t r, int64_t k) const { return at[r * row + k * column]; }
+};
+
+// to[r][..] -= sum of left(r, k) · rows[k][j..], k in [begin, end): a tile of kRows rows and kVectors
+// vectors. `to` and `rows` have the same distance between rows.
 template <int kRows, int kVectors, class T>
-HWY_INLINE void update_tile(T* rows, int64_t row, int64_t i, int64_t j, int64_t k, int64_t end) {
+HWY_INLINE void update_tile(const Left<T>& left, const T* rows, int64_t row, int64_t j,
+                            int64_t begin, int64_t end, T* to) {
   const Tag<T> d;
   const int64_t lanes = lanes_of<T>();
   hn::Vec<Tag<T>> sums[kRows][kVectors];
   for (int r = 0; r < kRows; ++r)
-    for (int v = 0; v < kVectors; ++v)
-      sums[r][v] = hn::Load(d, rows + (i + r) * row + j + v * lanes);
-  for (; k < end; ++k) {
+    for (int v = 0; v < kVectors; ++v) sums[r][v] = hn::Load(d, to + r * row + v * lanes);
+  for (int64_t k = begin; k < end; ++k) {
     hn::Vec<Tag<T>> right[kVectors];
     for (int v = 0; v < kVectors; ++v) right[v] = hn::Load(d, rows + k * row + j + v * lanes);
     for (int r = 0; r < kRows; ++r) {
-      const auto left = hn::Set(d, rows[(i + r) * row + k]);
-      for (int v = 0; v < kVectors; ++v) sums[r][v] = hn::NegMulAdd(left, right[v], sums[r][v]);
+      const auto all = hn::Set(d, left(r, k));
+      for (int v = 0; v < kVectors; ++v) sums[r][v] = hn::NegMulAdd(all, right[v], sums[r][v]);
     }
   }
   for (int r = 0; r < kRows; ++r)
-    for (int v = 0; v < kVectors; ++v)
-      hn::Store(sums[r][v], d, rows + (i + r) * row + j + v * lanes);
+    for (int v = 0; v < kVectors; ++v) hn::Store(sums[r][v], d, to + r * row + v * lanes);
 }
 
 // Calls body(j, vectors) for tiles of columns [j, end), both multiples of a vector.
 template <class T, class Body>
 HWY_INLINE void column_tiles(int64_t j, int64_t end, const Body& body) {
   const int64_t lanes = lanes_of<T>();
-  for (; j + 4 * lanes <= end; j += 4 * lanes) body(j, std::integral_constant<int, 4>());
-  for (; j + 2 * lanes <= end; j += 2 * lanes) body(j, std::integral_constant<int, 2>());
-  if (j < end) body(j, std::integral_constant<int, 1>());
+  for (; j + kTileVectors * lanes <= end; j += kTileVectors * lanes)
+    body(j, std::integral_constant<int, kTileVectors>());
+  if constexpr (kTileVectors > 2)
+    for (; j + 2 * lanes <= end; j += 2 * lanes) body(j, std::integral_constant<int, 2>());
+  for (; j < end; j += lanes) body(j, std::integral_constant<int, 1>());
 }
 
-// A panel of one vector of columns is factored at a time. The columns behind it follow at once, so
-// that each of their elements is read once per panel.
+// Calls body(i, rows) for tiles of rows [i, end).
+template <class Body>
+HWY_INLINE void row_tiles(int64_t i, int64_t end, const Body& body) {
+  for (; i + kTileRows <= end; i += kTileRows) body(i, std::integral_constant<int, kTileRows>());
+  for (; i < end; ++i) body(i, std::integral_constant<int, 1>());
+}
+
+// ---- lu
+
 template <class T>
 class Factoring {
  public:
   Factoring(const Augmented<T>& m, bool keep) : m_(m), keep_(keep) {}
 
-  bool run() const {
-    const int64_t lanes = lanes_of<T>();
-    for (int64_t i = 0; i < m_.n; ++i) m_.perm[i] = static_cast<int32_t>(i);
+  // Panels of one vector of columns are factored, and the columns of the block behind each follow
+  // at once, so that each of their elements is read once per panel.
+  bool block(int64_t begin, int64_t end) const {
+    const int64_t lanes = lanes_of<T>(), whole = whole_vectors<T>(end);
     bool regular = true;
-    for (int64_t first = 0; first < m_.n; first += lanes) {
-      const int64_t end = std::min(first + lanes, m_.n);
-      for (int64_t k = first; k < end; ++k) regular &= eliminate(k, first);
+    for (int64_t first = begin; first < end; first += lanes) {
+      const int64_t last = std::min(first + lanes, end);
+      for (int64_t k = first; k < last; ++k) regular &= eliminate(k, first);
       if (!regular && !keep_) return false;
-      column_tiles<T>(first + lanes, m_.row, [&](int64_t j, auto vectors) HWY_ATTR {
-        constexpr int kVectors = decltype(vectors)::value;
-        for (int64_t i = first + 1; i < end; ++i)
-          update_tile<1, kVectors>(m_.data, m_.row, i, j, first, i);
-        int64_t i = end;
-        for (; i + 4 <= m_.n; i += 4) update_tile<4, kVectors>(m_.data, m_.row, i, j, first, end);
-        for (; i < m_.n; ++i) update_tile<1, kVectors>(m_.data, m_.row, i, j, first, end);
-      });
+      columns(first, last, first + lanes, whole);
     }
     return regular;
   }
 
+  // Columns [j, j_end) follow the elimination of columns [first, end).
+  void columns(int64_t first, int64_t end, int64_t j, int64_t j_end) const {
+    column_tiles<T>(j, j_end, [&](int64_t at, auto vectors) HWY_ATTR {
+      constexpr int kVectors = decltype(vectors)::value;
+      row_tiles(first, end, [&](int64_t i, auto rows) HWY_ATTR {
+        constexpr int kRows = decltype(rows)::value;
+        update<kRows, kVectors>(i, at, first, i);
+        for (int64_t own = i + 1; own < i + kRows; ++own) update<1, kVectors>(own, at, i, own);
+      });
+      row_tiles(end, m_.n, [&](int64_t i, auto rows) HWY_ATTR {
+        update<decltype(rows)::value, kVectors>(i, at, first, end);
+      });
+    });
+  }
+
  private:
   T* row(int64_t i) const { return m_.data + i * m_.row; }
+
+  template <int kRows, int kVectors>
+  HWY_INLINE void update(int64_t i, int64_t j, int64_t begin, int64_t end) const {
+    update_tile<kRows, kVectors>(Left<T>{row(i), m_.row, 1}, m_.data, m_.row, j, begin, end,
+                                 row(i) + j);
+  }
 
   // Brings the pivot of column k to row k, and eliminates the column in the panel that begins with
   // column `first`.
@@ -123,11 +160,23 @@ class Factoring {
 };
 
 template <class T>
-bool factor(const Augmented<T>& m, bool keep) {
-  return Factoring<T>(m, keep).run();
+bool factor_block(const Augmented<T>& m, int64_t first, int64_t end, bool keep) {
+  return Factoring<T>(m, keep).block(first, end);
 }
-bool FactorF32(const Augmented<float>& m, bool keep) { return factor(m, keep); }
-bool FactorF64(const Augmented<double>& m, bool keep) { return factor(m, keep); }
+bool FactorBlockF32(const Augmented<float>& m, int64_t first, int64_t end, bool keep) {
+  return factor_block(m, first, end, keep);
+}
+bool FactorBlockF64(const Augmented<double>& m, int64_t first, int64_t end, bool keep) {
+  return factor_block(m, first, end, keep);
+}
+void FactorColumnsF32(const Augmented<float>& m, int64_t first, int64_t end, int64_t j,
+                      int64_t j_end) {
+  Factoring<float>(m, true).columns(first, end, j, j_end);
+}
+void FactorColumnsF64(const Augmented<double>& m, int64_t first, int64_t end, int64_t j,
+                      int64_t j_end) {
+  Factoring<double>(m, true).columns(first, end, j, j_end);
+}
 
 // ---- substitution
 
@@ -175,34 +224,45 @@ void substitute_vector(const Triangle<T>& t, T* x) {
   }
 }
 
-template <int kVectors, class T>
-HWY_INLINE void substitute_tile(const Triangle<T>& t, T* x, int64_t x_row) {
-  constexpr int kChains = kVectors == 4 ? 1 : 4 / kVectors;
+// Rows [i, i + kRows) of x: the rows that are known first, then those of the tile itself.
+template <int kRows, int kVectors, class T>
+HWY_INLINE void substitute_rows(const Triangle<T>& t, T* x, int64_t x_row, int64_t i) {
   const Tag<T> d;
   const int64_t lanes = lanes_of<T>();
-  for (int64_t step = 0; step < t.n; ++step) {
-    const int64_t i = t.lower ? step : t.n - 1 - step;
-    hn::Vec<Tag<T>> sums[kChains][kVectors];
-    for (int c = 0; c < kChains; ++c)
-      for (int v = 0; v < kVectors; ++v)
-        sums[c][v] = c == 0 ? hn::Load(d, x + i * x_row + v * lanes) : hn::Zero(d);
-    const auto add = [&](int64_t j, int c) HWY_ATTR {
-      const auto left = hn::Set(d, t.a[i * t.row + j * t.column]);
-      for (int v = 0; v < kVectors; ++v)
-        sums[c][v] = hn::NegMulAdd(left, hn::Load(d, x + j * x_row + v * lanes), sums[c][v]);
-    };
-    int64_t j = t.lower ? 0 : i + 1;
-    const int64_t end = t.lower ? i : t.n;
-    for (; j + kChains <= end; j += kChains)
-      for (int c = 0; c < kChains; ++c) add(j + c, c);
-    for (; j < end; ++j) add(j, 0);
-    const auto divisor = hn::Set(d, t.unit ? T{1} : t.a[i * (t.row + t.column)]);
-    for (int v = 0; v < kVectors; ++v) {
-      auto sum = sums[0][v];
-      for (int c = 1; c < kChains; ++c) sum = hn::Add(sum, sums[c][v]);
-      hn::Store(t.unit ? sum : hn::Div(sum, divisor), d, x + i * x_row + v * lanes);
+  const Left<T> left{t.a + i * t.row, t.row, t.column};
+  hn::Vec<Tag<T>> sums[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r)
+    for (int v = 0; v < kVectors; ++v) sums[r][v] = hn::Load(d, x + (i + r) * x_row + v * lanes);
+  for (int64_t j = t.lower ? 0 : i + kRows, end = t.lower ? i : t.n; j < end; ++j) {
+    hn::Vec<Tag<T>> right[kVectors];
+    for (int v = 0; v < kVectors; ++v) right[v] = hn::Load(d, x + j * x_row + v * lanes);
+    for (int r = 0; r < kRows; ++r) {
+      const auto all = hn::Set(d, left(r, j));
+      for (int v = 0; v < kVectors; ++v) sums[r][v] = hn::NegMulAdd(all, right[v], sums[r][v]);
     }
   }
+  for (int step = 0; step < kRows; ++step) {
+    const int r = t.lower ? step : kRows - 1 - step;
+    const int begin = t.lower ? 0 : r + 1, end = t.lower ? r : kRows;
+    const auto divisor = hn::Set(d, t.unit ? T{1} : left(r, i + r));
+    for (int v = 0; v < kVectors; ++v) {
+      auto sum = sums[r][v];
+      for (int q = begin; q < end; ++q)
+        sum = hn::NegMulAdd(hn::Set(d, left(r, i + q)), sums[q][v], sum);
+      sums[r][v] = t.unit ? sum : hn::Div(sum, divisor);
+      hn::Store(sums[r][v], d, x + (i + r) * x_row + v * lanes);
+    }
+  }
+}
+
+template <int kVectors, class T>
+HWY_INLINE void substitute_tile(const Triangle<T>& t, T* x, int64_t x_row) {
+  constexpr int kRows = 4;
+  int64_t done = 0;
+  for (; done + kRows <= t.n; done += kRows)
+    substitute_rows<kRows, kVectors>(t, x, x_row, t.lower ? done : t.n - kRows - done);
+  for (; done < t.n; ++done)
+    substitute_rows<1, kVectors>(t, x, x_row, t.lower ? done : t.n - 1 - done);
 }
 
 template <class T>
@@ -223,19 +283,68 @@ void SubstituteF64(const Triangle<double>& t, double* x, int64_t columns, int64_
 // ---- cholesky
 
 template <class T>
-bool cholesky(T* a, int64_t n, int64_t row) {
-  for (int64_t k = 0; k < n; ++k) {
+bool cholesky_block(T* a, int64_t row, int64_t first, int64_t end) {
+  for (int64_t k = first; k < end; ++k) {
     T* const own = a + k * row;
     const T pivot = own[k];
     if (!(pivot > 0) || !std::isfinite(pivot)) return false;
     const T root = std::sqrt(pivot);
-    for (int64_t j = k; j < n; ++j) own[j] /= root;
-    for (int64_t i = k + 1; i < n; ++i) subtract(own[i], own + i, a + i * row + i, n - i);
+    for (int64_t j = k; j < end; ++j) own[j] /= root;
+    for (int64_t i = k + 1; i < end; ++i) subtract(own[i], own + i, a + i * row + i, end - i);
   }
   return true;
 }
-bool CholeskyF32(float* a, int64_t n, int64_t row) { return cholesky(a, n, row); }
-bool CholeskyF64(double* a, int64_t n, int64_t row) { return cholesky(a, n, row); }
+bool CholeskyBlockF32(float* a, int64_t row, int64_t first, int64_t end) {
+  return cholesky_block(a, row, first, end);
+}
+bool CholeskyBlockF64(double* a, int64_t row, int64_t first, int64_t end) {
+  return cholesky_block(a, row, first, end);
+}
+
+template <class T>
+void cholesky_rows(T* a, int64_t row, int64_t first, int64_t end, int64_t j, int64_t j_end) {
+  const Tag<T> d;
+  column_tiles<T>(j, j_end, [&](int64_t at, auto vectors) HWY_ATTR {
+    constexpr int kVectors = decltype(vectors)::value;
+    row_tiles(first, end, [&](int64_t i, auto rows) HWY_ATTR {
+      constexpr int kRows = decltype(rows)::value;
+      update_tile<kRows, kVectors>(Left<T>{a + i, 1, row}, a, row, at, first, i, a + i * row + at);
+      for (int64_t own = i; own < i + kRows; ++own) {
+        T* const to = a + own * row + at;
+        update_tile<1, kVectors>(Left<T>{a + own, 1, row}, a, row, at, i, own, to);
+        const auto root = hn::Set(d, a[own * row + own]);
+        for (int64_t v = 0; v < kVectors * lanes_of<T>(); v += lanes_of<T>())
+          hn::Store(hn::Div(hn::Load(d, to + v), root), d, to + v);
+      }
+    });
+  });
+}
+void CholeskyRowsF32(float* a, int64_t row, int64_t first, int64_t end, int64_t j, int64_t j_end) {
+  cholesky_rows(a, row, first, end, j, j_end);
+}
+void CholeskyRowsF64(double* a, int64_t row, int64_t first, int64_t end, int64_t j, int64_t j_end) {
+  cholesky_rows(a, row, first, end, j, j_end);
+}
+
+template <class T>
+void cholesky_columns(T* a, int64_t n, int64_t row, int64_t first, int64_t end, int64_t j,
+                      int64_t j_end) {
+  column_tiles<T>(j, j_end, [&](int64_t at, auto vectors) HWY_ATTR {
+    constexpr int kVectors = decltype(vectors)::value;
+    row_tiles(end, std::min(at + kVectors * lanes_of<T>(), n), [&](int64_t i, auto rows) HWY_ATTR {
+      update_tile<decltype(rows)::value, kVectors>(Left<T>{a + i, 1, row}, a, row, at, first, end,
+                                                   a + i * row + at);
+    });
+  });
+}
+void CholeskyColumnsF32(float* a, int64_t n, int64_t row, int64_t first, int64_t end, int64_t j,
+                        int64_t j_end) {
+  cholesky_columns(a, n, row, first, end, j, j_end);
+}
+void CholeskyColumnsF64(double* a, int64_t n, int64_t row, int64_t first, int64_t end, int64_t j,
+                        int64_t j_end) {
+  cholesky_columns(a, n, row, first, end, j, j_end);
+}
 
 }  // namespace tenon::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -243,18 +352,32 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tenon::cpu {
 
-HWY_EXPORT(FactorF32);
-HWY_EXPORT(FactorF64);
+HWY_EXPORT(FactorBlockF32);
+HWY_EXPORT(FactorBlockF64);
+HWY_EXPORT(FactorColumnsF32);
+HWY_EXPORT(FactorColumnsF64);
 HWY_EXPORT(SubstituteF32);
 HWY_EXPORT(SubstituteF64);
-HWY_EXPORT(CholeskyF32);
-HWY_EXPORT(CholeskyF64);
+HWY_EXPORT(CholeskyBlockF32);
+HWY_EXPORT(CholeskyBlockF64);
+HWY_EXPORT(CholeskyRowsF32);
+HWY_EXPORT(CholeskyRowsF64);
+HWY_EXPORT(CholeskyColumnsF32);
+HWY_EXPORT(CholeskyColumnsF64);
 
-bool linalg_factor(const Augmented<float>& m, bool keep) {
-  return HWY_DYNAMIC_DISPATCH(FactorF32)(m, keep);
+bool linalg_factor_block(const Augmented<float>& m, int64_t first, int64_t end, bool keep) {
+  return HWY_DYNAMIC_DISPATCH(FactorBlockF32)(m, first, end, keep);
 }
-bool linalg_factor(const Augmented<double>& m, bool keep) {
-  return HWY_DYNAMIC_DISPATCH(FactorF64)(m, keep);
+bool linalg_factor_block(const Augmented<double>& m, int64_t first, int64_t end, bool keep) {
+  return HWY_DYNAMIC_DISPATCH(FactorBlockF64)(m, first, end, keep);
+}
+void linalg_factor_columns(const Augmented<float>& m, int64_t first, int64_t end, int64_t j,
+                           int64_t j_end) {
+  HWY_DYNAMIC_DISPATCH(FactorColumnsF32)(m, first, end, j, j_end);
+}
+void linalg_factor_columns(const Augmented<double>& m, int64_t first, int64_t end, int64_t j,
+                           int64_t j_end) {
+  HWY_DYNAMIC_DISPATCH(FactorColumnsF64)(m, first, end, j, j_end);
 }
 void linalg_substitute(const Triangle<float>& t, float* x, int64_t columns, int64_t x_row) {
   HWY_DYNAMIC_DISPATCH(SubstituteF32)(t, x, columns, x_row);
@@ -262,11 +385,27 @@ void linalg_substitute(const Triangle<float>& t, float* x, int64_t columns, int6
 void linalg_substitute(const Triangle<double>& t, double* x, int64_t columns, int64_t x_row) {
   HWY_DYNAMIC_DISPATCH(SubstituteF64)(t, x, columns, x_row);
 }
-bool linalg_cholesky(float* a, int64_t n, int64_t row) {
-  return HWY_DYNAMIC_DISPATCH(CholeskyF32)(a, n, row);
+bool linalg_cholesky_block(float* a, int64_t row, int64_t first, int64_t end) {
+  return HWY_DYNAMIC_DISPATCH(CholeskyBlockF32)(a, row, first, end);
 }
-bool linalg_cholesky(double* a, int64_t n, int64_t row) {
-  return HWY_DYNAMIC_DISPATCH(CholeskyF64)(a, n, row);
+bool linalg_cholesky_block(double* a, int64_t row, int64_t first, int64_t end) {
+  return HWY_DYNAMIC_DISPATCH(CholeskyBlockF64)(a, row, first, end);
+}
+void linalg_cholesky_rows(float* a, int64_t row, int64_t first, int64_t end, int64_t j,
+                          int64_t j_end) {
+  HWY_DYNAMIC_DISPATCH(CholeskyRowsF32)(a, row, first, end, j, j_end);
+}
+void linalg_cholesky_rows(double* a, int64_t row, int64_t first, int64_t end, int64_t j,
+                          int64_t j_end) {
+  HWY_DYNAMIC_DISPATCH(CholeskyRowsF64)(a, row, first, end, j, j_end);
+}
+void linalg_cholesky_columns(float* a, int64_t n, int64_t row, int64_t first, int64_t end,
+                             int64_t j, int64_t j_end) {
+  HWY_DYNAMIC_DISPATCH(CholeskyColumnsF32)(a, n, row, first, end, j, j_end);
+}
+void linalg_cholesky_columns(double* a, int64_t n, int64_t row, int64_t first, int64_t end,
+                             int64_t j, int64_t j_end) {
+  HWY_DYNAMIC_DISPATCH(CholeskyColumnsF64)(a, n, row, first, end, j, j_end);
 }
 
 }  // namespace tenon::cpu

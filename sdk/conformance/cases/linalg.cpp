@@ -52,11 +52,11 @@ struct Size {
 };
 const std::vector<Size>& sizes() {
   static const std::vector<Size> all = {
-      {"one", {3}, 1, true},   {"two", {5}, 2, true}, {"five", {2, 3}, 5, true},
-      {"single", {}, 4},       {"sixteen", {19}, 16}, {"odd", {3}, 31},
-      {"32", {3}, 32},         {"33", {2}, 33},       {"large", {2}, 128},
-      {"very-large", {}, 203}, {"many", {300}, 8},    {"no-batch", {0}, 4},
-      {"empty", {3}, 0},
+      {"one", {3}, 1, true}, {"two", {5}, 2, true}, {"five", {2, 3}, 5, true},
+      {"single", {}, 4},     {"sixteen", {19}, 16}, {"odd", {3}, 31},
+      {"32", {3}, 32},       {"33", {2}, 33},       {"large", {2}, 128},
+      {"64", {2}, 64},       {"70", {3}, 70},       {"very-large", {}, 203},
+      {"many", {300}, 8},    {"no-batch", {0}, 4},  {"empty", {3}, 0},
   };
   return all;
 }
