@@ -376,8 +376,8 @@ void write(const std::filesystem::path& file, const std::vector<std::vector<floa
     for (int64_t row = 0; row < lens.height; ++row)
       for (int64_t column = 0; column < lens.width; ++column) {
         const float* const v = images[k].data() + 3 * (row * lens.width + column);
-        picture.set(static_cast<int>(column + static_cast<int64_t>(k) * lens.width), static_cast<int>(row),
-                    {v[0], v[1], v[2]});
+        picture.set(static_cast<int>(column + static_cast<int64_t>(k) * lens.width), static_cast<int>(row), v[0], v[1],
+                    v[2]);
       }
   picture.write(file.string());
 }
