@@ -173,7 +173,7 @@ struct Pass {
 };
 
 // Registers for 1024 threads of a multiprocessor.
-constexpr int kBlocks = 1024 / THREADS > 1 ? 1024 / THREADS : 1;
+constexpr int kBlocks = THREADS < 64 ? 16 : THREADS <= 512 ? 1024 / THREADS : 1;
 
 // Where a thread is.
 struct Lane {

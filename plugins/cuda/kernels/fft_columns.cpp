@@ -104,7 +104,7 @@ Kernel fft_along_axis(CudaDevice& device, const FftJob& job, int64_t inner) {
                            .points = 1,
                            .inverse = 1};
   return kernel_with({step.table}, {step.code},
-                     [=](const Call& c) { code.launch(c, outer, c.inputs[0], c.outputs[0], g); });
+                     [=](const Call& c) { step.launch(c, outer, c.inputs[0], c.outputs[0], g); });
 }
 
 Kernel fft_in_steps(CudaDevice& device, const FftJob& job) {
