@@ -164,6 +164,7 @@ constexpr sdk::Row kRows[] = {
     sdk::row<sdk::op::fft, make_fft>(),
     sdk::row<sdk::op::rfft, make_rfft>(),
     sdk::row<sdk::op::irfft, make_irfft>(),
+    sdk::row<sdk::op::stft, make_stft>(),
 };
 
 }  // namespace

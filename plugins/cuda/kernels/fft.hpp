@@ -31,8 +31,8 @@ struct FftPlan {
 };
 // Refuses lengths that have other prime factors than 2 to 13, or more than kMostOnChip points.
 FftPlan fft_plan(int64_t points);
-// None instead of a Refusal.
-std::optional<FftPlan> try_fft_plan(int64_t points);
+// None instead of a Refusal, and where the threads must be more than most_lanes.
+std::optional<FftPlan> try_fft_plan(int64_t points, int most_lanes = 1024);
 
 // The roots of 1 of the plan's passes; with `split` also those that split a transform of real numbers.
 std::vector<float> fft_roots(const FftPlan& plan, bool split);
@@ -70,6 +70,8 @@ struct FftJob {
 sdk::Kernel fft_along_axis(CudaDevice& device, const FftJob& job, int64_t inner);
 // Of rows that do not fit on chip, in two steps. Refuses to cut or fill them.
 sdk::Kernel fft_in_steps(CudaDevice& device, const FftJob& job);
+
+sdk::Kernel make_stft(const sdk::op::stft& n, const sdk::Node& node);
 
 // The factor of a transform of n points. Refuses norms that this plugin does not know.
 double fft_factor(const std::string& norm, bool inverse, int64_t n);

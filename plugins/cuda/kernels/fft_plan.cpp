@@ -9,7 +9,7 @@
 namespace tenon::cuda {
 namespace {
 
-constexpr int kMostRadix = 16, kMostLanes = 1024;
+constexpr int kMostRadix = 16;
 constexpr int kMostHeld = 16;  // complex numbers in the registers of a thread
 
 int rounds(int points, int radix, int lanes) { return (points / radix + lanes - 1) / lanes; }
@@ -27,7 +27,7 @@ double cost_of(int points, const std::vector<int>& radices, int lanes) {
 }
 
 struct Search {
-  int points;
+  int points, most_lanes;
   FftPlan best{};
   double cost = HUGE_VAL;
 
@@ -36,7 +36,7 @@ struct Search {
     for (const int radix : radices)
       for (int parts = 1; parts <= kMostHeld; ++parts) {
         const int lanes = (points / radix + parts - 1) / parts;
-        if (lanes > kMostLanes) continue;
+        if (lanes > most_lanes) continue;
         const double found = cost_of(points, radices, lanes);
         if (found < cost || (found == cost && lanes > best.lanes)) {
           cost = found;
@@ -64,14 +64,14 @@ void put_root(std::vector<float>& list, int64_t k, int64_t n) {
 
 }  // namespace
 
-std::optional<FftPlan> try_fft_plan(int64_t points) {
+std::optional<FftPlan> try_fft_plan(int64_t points, int most_lanes) {
   if (points < 1 || points > kMostOnChip) return std::nullopt;
   if (points == 1) return FftPlan{.points = 1, .radices = {1}, .lanes = 1};
   int64_t rest = points;
   for (const int prime : {2, 3, 5, 7, 11, 13})
     while (rest % prime == 0) rest /= prime;
   if (rest != 1) return std::nullopt;
-  Search search{.points = static_cast<int>(points)};
+  Search search{.points = static_cast<int>(points), .most_lanes = most_lanes};
   std::vector<int> radices;
   search.extend(radices, search.points);
   if (search.best.radices.empty()) return std::nullopt;
