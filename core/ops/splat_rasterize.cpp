@@ -135,7 +135,6 @@ enum Column : int64_t { kX, kY, kA, kB, kC, kOpacity, kColor };
 
 // What one entry of each tile does to the pixels of the tile.
 struct Splat {
-  Value a, b, c;        // [N, 1]
   Value dx, dy;         // from a pixel to the mean: [N, S]
   Value slope_x;        // a·dx + b·dy
   Value slope_y;        // b·dx + c·dy
@@ -205,10 +204,12 @@ class Scene {
         b.where(b.compare("lt", given, number(-1)), number(pairs + 1), b.plus(given, number(1)));
     list = b.add(op::gather{.data = all, .indices = row});
     this->row = b.minus(row, number(1));
-    // Likewise for offsets.
+    // Likewise for offsets; they do not decrease.
     const int64_t count = tiles.count();
     const Value offsets = b.cast(b.reshape(n.tile_offsets, {count}), kI64);
-    const Value safe = b.where(b.compare("lt", offsets, number(0)), number(entries + 1), offsets);
+    const Value before =
+        b.concat({b.ints(kI64, std::array{int64_t{0}}), b.narrow(offsets, 0, 0, count - 1)}, 0);
+    const Value safe = b.where(b.compare("lt", offsets, before), number(entries + 1), offsets);
     begin = b.add(op::gather{.data = b.iota({entries + 1}, 0, kI64), .indices = safe});
     end = b.concat({b.narrow(begin, 0, 1, count - 1), b.ints(kI64, std::array{entries})}, 0);
     begin = b.reshape(begin, {count, 1}), end = b.reshape(end, {count, 1});

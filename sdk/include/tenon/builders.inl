@@ -1252,6 +1252,24 @@
     return add(rest, provenance);
   }
 
+  // .mode
+  Node fft_conv1d(Value x, Value w, op::fft_conv1d rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    rest.w = w;
+    return add(rest, provenance);
+  }
+
+  // .n .d .onesided .dtype
+  Node fftfreq(op::fftfreq rest = {}, std::string_view provenance = {}) {
+    return add(rest, provenance);
+  }
+
+  // .axes .inverse
+  Node fftshift(Value x, op::fftshift rest = {}, std::string_view provenance = {}) {
+    rest.x = x;
+    return add(rest, provenance);
+  }
+
   // .width .height .eps2d .near .far .radius_clip
   Node splat_project(Value means, Value quats, Value scales, Value viewmats, Value intrinsics,
                      op::splat_project rest = {}, std::string_view provenance = {}) {
@@ -1372,5 +1390,67 @@
 
   // .k .metric .exclude_self .x .y .dist
   Node knn(op::knn rest = {}, std::string_view provenance = {}) {
+    return add(rest, provenance);
+  }
+
+  // .width .height .tile .max_intersections
+  Node splat_bin(Value radii, Value means2d, Value depths, op::splat_bin rest = {},
+                 std::string_view provenance = {}) {
+    rest.radii = radii;
+    rest.means2d = means2d;
+    rest.depths = depths;
+    return add(rest, provenance);
+  }
+
+  // .images .width .height .tile
+  Node splat_sort(Value keys, Value ids, op::splat_sort rest = {},
+                  std::string_view provenance = {}) {
+    rest.keys = keys;
+    rest.ids = ids;
+    return add(rest, provenance);
+  }
+
+  // .width .height .tile .response .background
+  Node splat_rasterize(Value means2d, Value conics, Value colors, Value opacities,
+                       Value tile_offsets, Value ids, op::splat_rasterize rest = {},
+                       std::string_view provenance = {}) {
+    rest.means2d = means2d;
+    rest.conics = conics;
+    rest.colors = colors;
+    rest.opacities = opacities;
+    rest.tile_offsets = tile_offsets;
+    rest.ids = ids;
+    return add(rest, provenance);
+  }
+
+  // .width .height .tile .response .background .dalpha .want_dmeans2d .want_dconics .want_dcolors
+  // .want_dopacities .want_dbackground
+  Node splat_rasterize_backward(Value dimage, Value means2d, Value conics, Value colors,
+                                Value opacities, Value tile_offsets, Value ids, Value last_ids,
+                                op::splat_rasterize_backward rest = {},
+                                std::string_view provenance = {}) {
+    rest.dimage = dimage;
+    rest.means2d = means2d;
+    rest.conics = conics;
+    rest.colors = colors;
+    rest.opacities = opacities;
+    rest.tile_offsets = tile_offsets;
+    rest.ids = ids;
+    rest.last_ids = last_ids;
+    return add(rest, provenance);
+  }
+
+  // .width .height .eps2d .near .far .radius_clip .degree .tile .max_intersections .response
+  // .background
+  Node splat_render(Value means, Value quats, Value scales, Value opacities, Value coeffs,
+                    Value viewmats, Value intrinsics, op::splat_render rest = {},
+                    std::string_view provenance = {}) {
+    rest.means = means;
+    rest.quats = quats;
+    rest.scales = scales;
+    rest.opacities = opacities;
+    rest.coeffs = coeffs;
+    rest.viewmats = viewmats;
+    rest.intrinsics = intrinsics;
     return add(rest, provenance);
   }

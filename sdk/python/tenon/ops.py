@@ -193,8 +193,12 @@ __all__ = [
     "softsign",
     "sort",
     "spectrum_peaks",
+    "splat_bin",
     "splat_project",
+    "splat_rasterize",
+    "splat_render",
     "splat_sh",
+    "splat_sort",
     "sqrt",
     "square",
     "stft",
@@ -3768,6 +3772,160 @@ def splat_sh(means: ArrayLike, viewmats: ArrayLike, coeffs: ArrayLike, *, degree
     Gradient: by decomposition.
     """
     return call("splat_sh", [means, viewmats, coeffs], {"degree": degree}, (True,))
+
+
+def splat_bin(
+    radii: ArrayLike,
+    means2d: ArrayLike,
+    depths: ArrayLike,
+    *,
+    width: int = 0,
+    height: int = 0,
+    tile: int = 16,
+    max_intersections: int = 0,
+) -> tuple[Array, Array, Array]:
+    """Lists the tiles that each Gaussian touches, in the order of the pairs of a camera and a Gaussian, and within a
+    pair by rows of tiles. Each element of the list is an entry.
+
+    - radii [I, P] i32, means2d [I, P, 2] and depths [I, P]: as splat_project gives them.
+    - width, height: required; of the images, from 1 to 2^20. tile: the side of a tile in pixels, from 1 to 64.
+    - max_intersections: required; M, the capacity of the list.
+    - keys [M], i64: tile·2^32 + the bits of the depth as f32, where tile = (i·th + y)·tw + x, th = ceil(height/tile)
+      and tw = ceil(width/tile). ids [M], i32: i·P + p. Unused entries come last, with the key 2^63 - 1 and the id
+      -1.
+    - count [], i64: the number of entries that are used.
+
+    A visible Gaussian touches the tiles x in [floor((mx - r)/tile), ceil((mx + r)/tile)) of the image, y alike.
+
+    Edge cases. Visible are Gaussians with a radius above 0, a finite centre, and a depth whose f32 is positive and
+    finite; others have no entries. More than M entries are an error: out_of_memory, which names their number;
+    index_out_of_range where the op is decomposed. At most 2^31 - 1 tiles and as many pairs.
+
+    Gradient: none.
+    """
+    return call(
+        "splat_bin",
+        [radii, means2d, depths],
+        {"width": width, "height": height, "tile": tile, "max_intersections": max_intersections},
+        (True, True, True),
+    )
+
+
+def splat_sort(
+    keys: ArrayLike,
+    ids: ArrayLike,
+    *,
+    images: int = 1,
+    width: int = 0,
+    height: int = 0,
+    tile: int = 16,
+) -> tuple[Array, Array]:
+    """Sorts entries by their keys: by tile, and in a tile by depth. Equal keys keep their order.
+
+    - keys [M] i64, ids [M] i32: as splat_bin gives them. images: I. width, height, tile: as in splat_bin.
+    - sorted_ids [M], i32. Entries whose key belongs to no tile get the id -1.
+    - tile_offsets [I, th, tw], i32: the position of the first entry of each tile. A tile ends where the next one
+      begins, the last one at M.
+
+    Gradient: none.
+    """
+    return call(
+        "splat_sort",
+        [keys, ids],
+        {"images": images, "width": width, "height": height, "tile": tile},
+        (True, True),
+    )
+
+
+def splat_rasterize(
+    means2d: ArrayLike,
+    conics: ArrayLike,
+    colors: ArrayLike,
+    opacities: ArrayLike,
+    tile_offsets: ArrayLike,
+    ids: ArrayLike,
+    background: ArrayLike | None = None,
+    *,
+    width: int = 0,
+    height: int = 0,
+    tile: int = 16,
+    response: str = "ewa",
+) -> tuple[Array, Array, Array]:
+    """Blends the Gaussians of each pixel's tile from front to back.
+
+    - means2d [I, P, 2], conics [I, P, 3]: as splat_project gives them. colors [I, P, C] with 1 to 32 channels.
+      opacities [P].
+    - tile_offsets, ids [M]: tile_offsets and sorted_ids of splat_sort. background [I, C]: black if absent.
+    - width, height, tile: as in splat_bin. response: ewa, the response of the projected Gaussian. ray3d is refused
+      so far.
+    - image [I, height, width, C]. alpha [I, height, width]: 1 - the light that passes all entries. last_ids [I,
+      height, width], i32: the position in ids of the last entry that is blended, -1 for none.
+
+    With d = mean - (x + 0.5, y + 0.5), each pixel begins with the light T = 1 and the color 0. For each entry of its
+    tile:
+
+        power = (a·dx² + c·dy²)/2 + b·dx·dy            alpha = min(0.999, opacity·e^-power)
+        skip the entry if power < 0, or if opacity·e^-power is below 1/255 or not finite
+        stop before the entry if T·(1 - alpha) <= 1e-4
+        color += alpha·T·colors                        T = T·(1 - alpha)
+
+    Last, color += T·background. For a > 0 the power is computed as (a·dx + b·dy)²/(2a) + det·dy²/(2a), which does
+    not cancel for thin ellipses.
+
+    Edge cases. An id of -1 is skipped. Other ids out of [0, I·P), and offsets that decrease or are out of [0, M],
+    are errors: index_out_of_range. Entries before the first offset belong to no tile. Opacities are not clamped. A
+    pixel without entries shows the background.
+
+    Values of response: ewa ray3d.
+    Gradient: own rule.
+    """
+    return call(
+        "splat_rasterize",
+        [means2d, conics, colors, opacities, tile_offsets, ids, background],
+        {"width": width, "height": height, "tile": tile, "response": response},
+        (True, True, True),
+    )
+
+
+def splat_render(
+    means: ArrayLike,
+    quats: ArrayLike,
+    scales: ArrayLike,
+    opacities: ArrayLike,
+    coeffs: ArrayLike,
+    viewmats: ArrayLike,
+    intrinsics: ArrayLike,
+    background: ArrayLike | None = None,
+    *,
+    width: int = 0,
+    height: int = 0,
+    eps2d: float = 0.3,
+    near: float = 0.01,
+    far: float = 1e10,
+    radius_clip: float = 0.0,
+    degree: int = 3,
+    tile: int = 16,
+    max_intersections: int = 0,
+    response: str = "ewa",
+) -> tuple[Array, Array]:
+    """Renders Gaussians: splat_project, splat_sh, splat_bin, splat_sort and splat_rasterize in one op.
+
+    - means [P, 3], quats [P, 4], scales [P, 3], viewmats [I, 4, 4], intrinsics [I, 3, 3], width, height, eps2d,
+      near, far, radius_clip: as in splat_project.
+    - coeffs [P, K, 3] and degree: as in splat_sh. opacities [P]. background [I, 3]: black if absent.
+    - tile, max_intersections: as in splat_bin. response: ewa; ray3d is refused so far.
+    - image [I, height, width, 3] and alpha [I, height, width]: as in splat_rasterize.
+
+    Values of response: ewa ray3d.
+    Gradient: by decomposition.
+    """
+    return call(
+        "splat_render",
+        [means, quats, scales, opacities, coeffs, viewmats, intrinsics, background],
+        {"width": width, "height": height, "eps2d": eps2d, "near": near, "far": far, "radius_clip": radius_clip,
+         "degree": degree, "tile": tile, "max_intersections": max_intersections, "response": response},
+        (True, True),
+    )
 
 
 def mel_filterbank(
