@@ -4,10 +4,11 @@
 // numbers change threads. Results are in natural order (Stockham's algorithm), without bit reversal.
 // COLUMNS transforms may alternate in shared memory. PARTS: 2 exchanges real and imaginary parts at
 // once, 1 one after the other in half the memory. An inverse transform swaps the parts of its operand and
-// of its result.
-#pragma once
+// of its result. unit.cuda.fft compiles this file for the host, once for each of its transforms.
+#ifdef __CUDACC__
 #include "common.cuh"
 #include "fft.args.cuh"
+#endif
 
 // A number that the compiler knows, as an argument.
 template <int N>
@@ -172,8 +173,18 @@ struct Pass {
   }
 };
 
-// Registers for 1024 threads of a multiprocessor.
-constexpr int kBlocks = THREADS < 64 ? 16 : THREADS <= 512 ? 1024 / THREADS : 1;
+// Complex numbers that a thread holds.
+template <int P>
+constexpr int held() {
+  if constexpr (P == kPasses) {
+    return 0;
+  } else {
+    constexpr int own = Pass<P>::rounds * Pass<P>::radix, later = held<P + 1>();
+    return own > later ? own : later;
+  }
+}
+// Blocks of a multiprocessor: 1024 threads, unless they need more registers.
+constexpr int kBlocks = held<0>() > 16 || THREADS > 512 ? 1 : THREADS < 64 ? 16 : 1024 / THREADS;
 
 // Where a thread is.
 struct Lane {

@@ -24,12 +24,14 @@ struct FftPlan {
   int lanes = 1;
 
   std::vector<std::string> defines(int columns, int parts, uint32_t threads) const;
+  int held() const;  // complex numbers in the registers of a thread
   // Bytes of shared memory of such transforms.
   int64_t bytes(int columns, int parts) const {
     return int64_t{4} * args::fft_area(points, columns, parts, lanes);
   }
 };
-// Refuses lengths that have other prime factors than 2 to 13, or more than kMostOnChip points.
+// Refuses lengths that have other prime factors than 2 to 13, or more than kMostOnChip points, or that need too many
+// registers.
 FftPlan fft_plan(int64_t points);
 // None instead of a Refusal, and where the threads must be more than most_lanes.
 std::optional<FftPlan> try_fft_plan(int64_t points, int most_lanes = 1024);

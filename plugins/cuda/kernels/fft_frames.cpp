@@ -23,7 +23,7 @@ FramePlan::FramePlan(CudaDevice& device, const FrameForm& f, const sdk::Value& x
   // Neighbouring frames are neighbours in the result: 16 of them fill its lines.
   for (count = 16; count > 0; count /= 2) {
     const std::optional<FftPlan> found = try_fft_plan(points, kMostThreads / count);
-    if (!found) continue;
+    if (!found || (found->held() > 16 && count > 1)) continue;
     plan = *found;
     shared = int64_t{4} * count * args::fft_area(plan.points, 1, 2, 32 / count);
     if (shared <= room) break;

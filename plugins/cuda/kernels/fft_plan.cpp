@@ -10,35 +10,36 @@ namespace tenon::cuda {
 namespace {
 
 constexpr int kMostRadix = 16;
-constexpr int kMostHeld = 16;  // complex numbers in the registers of a thread
+// Complex numbers in the registers of a thread: those of 1024 threads of a multiprocessor, or of 512.
+constexpr int kUsuallyHeld = 16, kMostHeld = 30, kMostLanesThen = 512;
 
 int rounds(int points, int radix, int lanes) { return (points / radix + lanes - 1) / lanes; }
 
 // Registers that all threads spend on all passes, idle ones included; each pass costs an exchange as well.
-double cost_of(int points, const std::vector<int>& radices, int lanes) {
+double cost_of(int points, const std::vector<int>& radices, int lanes, int most_held) {
   constexpr double kExchange = 0.6;
   int held = 0;
   for (const int r : radices) {
     const int own = rounds(points, r, lanes) * r;
-    if (own > kMostHeld) return HUGE_VAL;
+    if (own > most_held) return HUGE_VAL;
     held += own;
   }
   return lanes * held + kExchange * points * static_cast<double>(radices.size());
 }
 
 struct Search {
-  int points, most_lanes;
+  int points, most_lanes, most_held;
   FftPlan best{};
   double cost = HUGE_VAL;
 
   void judge(const std::vector<int>& radices) {
     // A number of threads that divides the butterflies of a pass wastes none there.
     for (const int radix : radices)
-      for (int parts = 1; parts <= kMostHeld; ++parts) {
+      for (int parts = 1; parts <= most_held; ++parts) {
         const int lanes = (points / radix + parts - 1) / parts;
         if (lanes > most_lanes) continue;
-        const double found = cost_of(points, radices, lanes);
-        if (found < cost || (found == cost && lanes > best.lanes)) {
+        const double found = cost_of(points, radices, lanes, most_held);
+        if (found < cost || (found == cost && found < HUGE_VAL && lanes > best.lanes)) {
           cost = found;
           best = {points, radices, lanes};
         }
@@ -71,11 +72,16 @@ std::optional<FftPlan> try_fft_plan(int64_t points, int most_lanes) {
   for (const int prime : {2, 3, 5, 7, 11, 13})
     while (rest % prime == 0) rest /= prime;
   if (rest != 1) return std::nullopt;
-  Search search{.points = static_cast<int>(points), .most_lanes = most_lanes};
-  std::vector<int> radices;
-  search.extend(radices, search.points);
-  if (search.best.radices.empty()) return std::nullopt;
-  return search.best;
+  for (const int held : {kUsuallyHeld, kMostHeld}) {
+    Search search{
+        .points = static_cast<int>(points),
+        .most_lanes = held == kMostHeld ? std::min(most_lanes, kMostLanesThen) : most_lanes,
+        .most_held = held};
+    std::vector<int> radices;
+    search.extend(radices, search.points);
+    if (!search.best.radices.empty()) return search.best;
+  }
+  return std::nullopt;
 }
 
 FftPlan fft_plan(int64_t points) {
@@ -84,9 +90,16 @@ FftPlan fft_plan(int64_t points) {
                               " points");
   const std::optional<FftPlan> plan = try_fft_plan(points);
   if (!plan)
-    throw sdk::Refusal::shape("a transform of " + std::to_string(points) +
-                              " points, whose prime factors are not all from 2 to 13");
+    throw sdk::Refusal::shape(
+        "a transform of " + std::to_string(points) +
+        " points, whose prime factors are not all from 2 to 13, or are too unequal");
   return *plan;
+}
+
+int FftPlan::held() const {
+  int most = 0;
+  for (const int r : radices) most = std::max(most, rounds(points, r, lanes) * r);
+  return most;
 }
 
 std::vector<std::string> FftPlan::defines(int columns, int parts, uint32_t threads) const {
