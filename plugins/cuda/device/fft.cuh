@@ -184,7 +184,10 @@ constexpr int held() {
   }
 }
 // Blocks of a multiprocessor: 1024 threads, unless they need more registers.
-constexpr int kBlocks = held<0>() > 16 || THREADS > 512 ? 1 : THREADS < 64 ? 16 : 1024 / THREADS;
+constexpr int kWarpThreads = (THREADS + 31) / 32 * 32;
+constexpr int kBlocks = held<0>() > 16 || THREADS > 512 ? 1
+                        : THREADS < 64                  ? 16
+                                                        : 1024 / kWarpThreads;
 
 // Where a thread is.
 struct Lane {
