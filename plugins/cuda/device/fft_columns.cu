@@ -59,6 +59,7 @@ constexpr int bits_of(int n) { return n < 1 ? 0 : 1 + bits_of(n / 2); }
 
 extern "C" __global__ void __launch_bounds__(THREADS, kBlocks)
     columns(const void* x, void* y, const void* table, const FftColumns g) {
+  begin_early();
   const Lane lane{(int)threadIdx.x / COLUMNS, (int)threadIdx.x % COLUMNS};
   const u32 group = blockIdx.x % g.groups;
   const i64 outer = blockIdx.x / g.groups;

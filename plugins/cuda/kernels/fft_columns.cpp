@@ -49,9 +49,10 @@ struct Step {
   CodeFor<entries::fft_columns> code{};
   std::shared_ptr<DeviceTable> table{};
   uint32_t threads = 0, shared = 0;
+  bool early = false;
 
   Step(CudaDevice& device, const Tile& tile, int step, const FftJob& job, int next)
-      : threads(tile.threads()), shared(tile.shared()) {
+      : threads(tile.threads()), shared(tile.shared()), early(device.properties().early_starts) {
     std::vector<std::string> defines = tile.plan.defines(tile.columns, tile.parts, threads);
     for (const std::string& d :
          {define("STEP", step), define("INVERSE", job.inverse), define("NEXT", next),
@@ -63,7 +64,8 @@ struct Step {
   }
   void launch(const Call& c, int64_t outer, const void* x, void* y,
               const args::FftColumns& g) const {
-    const Grid grid{.blocks = outer * g.groups, .threads = threads, .shared = shared};
+    const Grid grid{
+        .blocks = outer * g.groups, .threads = threads, .shared = shared, .early = early};
     code.launch(c, grid, x, y, table->at(), g);
   }
 };
@@ -81,6 +83,27 @@ Factors factors_of(const CudaDevice& device, int64_t points) {
     if (f) return f;
   }
   return {};
+}
+
+// So many transforms at once that the second step finds the results of the first one in L2, and that the last blocks
+// of a launch leave few multiprocessors idle. area: points of one between the steps.
+int64_t rows_at_once(const CudaDevice& device, const Tile& tile, int64_t blocks, int64_t area) {
+  constexpr int64_t kPoint = 8, kUsualCache = 32 << 20, kMostBlocks = int64_t{1} << 20;
+  const Properties& p = device.properties();
+  const int64_t cache = p.l2_bytes > 0 ? static_cast<int64_t>(p.l2_bytes) : kUsualCache;
+  const int64_t most =
+      std::max<int64_t>(std::min(cache / 2 / (area * kPoint), kMostBlocks / blocks), 1);
+  const int64_t at_once =
+      p.multiprocessors * std::clamp<int64_t>(p.shared_per_block / (tile.shared() + 1024), 1,
+                                              std::max<int64_t>(1024 / tile.threads(), 1));
+  int64_t best = 1;
+  double used = 0;
+  for (int64_t rows = 1; rows <= most; ++rows) {
+    const int64_t waves = blocks_for(rows * blocks, at_once);
+    const double now = static_cast<double>(rows * blocks) / static_cast<double>(waves * at_once);
+    if (now >= used - 0.01) used = std::max(used, now), best = rows;
+  }
+  return best;
 }
 
 }  // namespace
@@ -137,11 +160,9 @@ Kernel fft_in_steps(CudaDevice& device, const FftJob& job) {
                                .factor = static_cast<float>(job.factor),
                                .points = points,
                                .inverse = 1 / points};
-  // So many transforms at once that the second step finds the results of the first one in L2.
-  constexpr int64_t kPoint = 8, kUsualCache = 32 << 20;
-  const auto cache = static_cast<int64_t>(device.properties().l2_bytes);
-  const int64_t part = std::clamp<int64_t>((cache > 0 ? cache : kUsualCache) / 2 / (area * kPoint),
-                                           1, std::max<int64_t>(job.rows, 1));
+  constexpr int64_t kPoint = 8;  // bytes
+  const int64_t part =
+      std::min(rows_at_once(device, *f.second, groups, area), std::max<int64_t>(job.rows, 1));
   Kernel kernel =
       kernel_with({first.table, second.table}, {first.code, second.code}, [=](const Call& c) {
         for (int64_t from = 0; from < job.rows; from += part) {
