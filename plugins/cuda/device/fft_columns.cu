@@ -57,14 +57,25 @@ __device__ __forceinline__ void turn_each(const c64 (&v)[R], const c64* powers, 
 }
 constexpr int bits_of(int n) { return n < 1 ? 0 : 1 + bits_of(n / 2); }
 
+// Within one transform of two steps 32 bits count.
+template <bool wide>
+struct IndexOf {
+  typedef int type;
+};
+template <>
+struct IndexOf<true> {
+  typedef i64 type;
+};
+typedef IndexOf<STEP == 0>::type Index;
+
 extern "C" __global__ void __launch_bounds__(THREADS, kBlocks)
     columns(const void* x, void* y, const void* table, const FftColumns g) {
   begin_early();
   const Lane lane{(int)threadIdx.x / COLUMNS, (int)threadIdx.x % COLUMNS};
   const u32 group = blockIdx.x % g.groups;
   const i64 outer = blockIdx.x / g.groups;
-  const i64 column = (i64)group * COLUMNS + lane.column;
-  const bool live = column < g.columns;
+  const Index width = (Index)g.columns, column = (Index)group * COLUMNS + lane.column;
+  const bool live = column < width;
   f32* const area = reinterpret_cast<f32*>(memory);
   const c64* const roots = static_cast<const c64*>(table);
   const c64* const from = static_cast<const c64*>(x) + outer * g.in_outer;
@@ -72,9 +83,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, kBlocks)
 
   const auto take = [&](int i) -> c64 {
     if (!live) return {0, 0};
-    if constexpr (STEP == 2) return read(from + ((i64)group * POINTS + i) * COLUMNS + lane.column);
-    if (i >= g.there) return {0, 0};
-    return oriented(read(from + i * g.columns + column));
+    if constexpr (STEP == 2)
+      return read(from + ((Index)group * POINTS + i) * COLUMNS + lane.column);
+    if (STEP == 0 && i >= g.there) return {0, 0};
+    return oriented(read(from + i * width + column));
   };
   transform<false>(roots, area, lane, take, [&](int b, auto& v) {
     constexpr int R = Pass<kPasses - 1>::radix;
@@ -84,17 +96,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, kBlocks)
       c64 powers[kBits > 0 ? kBits : 1];
       each<0, kBits>([&](auto k) {
         constexpr int K = decltype(k)::value;
-        powers[K] = root_of((kApart << K) * (int)column, g);
+        if constexpr (K % 2 == 0)
+          powers[K] = root_of((kApart << K) * column, g);
+        else
+          powers[K] = powers[K - 1] * powers[K - 1];
       });
+      // Result k is at (k / NEXT * width + column) * NEXT + k % NEXT.
+      const Index first = (b - b % NEXT) * width + column * NEXT + b % NEXT;
       const auto put = [&](auto q, c64 result) {
-        const int k = b + decltype(q)::value * kApart;
-        write(to + ((i64)(k / NEXT) * g.columns + column) * NEXT + k % NEXT, result);
+        constexpr int Q = decltype(q)::value;
+        if constexpr (kApart % NEXT == 0) {
+          write(to + (first + Q * kApart * width), result);
+        } else {
+          const int k = b + Q * kApart;
+          write(to + ((k - k % NEXT) * width + column * NEXT + k % NEXT), result);
+        }
       };
-      turn_each<kBits - 1, 0>(v, powers, root_of(b * (int)column, g), put);
+      turn_each<kBits - 1, 0>(v, powers, root_of(b * column, g), put);
     } else {
       each<0, R>([&](auto q) {
         constexpr int Q = decltype(q)::value;
-        write(to + (b + Q * kApart) * g.columns + column, scaled(oriented(v[Q]), g.factor));
+        write(to + ((b + Q * kApart) * width + column), scaled(oriented(v[Q]), g.factor));
       });
     }
   });
