@@ -29,8 +29,8 @@ using tenon::Value;
 // ---- options
 
 constexpr const char* kUsage =
-    "usage: splat [--gaussians N] [--width N] [--height N] [--steps N] [--turntable N] [--out "
-    "FOLDER] [--device D]\n"
+    "usage: splat [--gaussians N] [--width N] [--height N] [--steps N] [--turntable N]\n"
+    "             [--out FOLDER] [--device D]\n"
     "  --gaussians    16 to 4000000 [4000]\n"
     "  --width        of a view in pixels, 16 to 4096 [160]\n"
     "  --height       the same [120]\n"
