@@ -1290,6 +1290,68 @@
     return add(rest, provenance);
   }
 
+  // .width .height .tile .max_intersections
+  Node splat_bin(Value radii, Value means2d, Value depths, op::splat_bin rest = {},
+                 std::string_view provenance = {}) {
+    rest.radii = radii;
+    rest.means2d = means2d;
+    rest.depths = depths;
+    return add(rest, provenance);
+  }
+
+  // .images .width .height .tile
+  Node splat_sort(Value keys, Value ids, op::splat_sort rest = {},
+                  std::string_view provenance = {}) {
+    rest.keys = keys;
+    rest.ids = ids;
+    return add(rest, provenance);
+  }
+
+  // .width .height .tile .response .background
+  Node splat_rasterize(Value means2d, Value conics, Value colors, Value opacities,
+                       Value tile_offsets, Value ids, op::splat_rasterize rest = {},
+                       std::string_view provenance = {}) {
+    rest.means2d = means2d;
+    rest.conics = conics;
+    rest.colors = colors;
+    rest.opacities = opacities;
+    rest.tile_offsets = tile_offsets;
+    rest.ids = ids;
+    return add(rest, provenance);
+  }
+
+  // .width .height .tile .response .background .dalpha .want_dmeans2d .want_dconics .want_dcolors
+  // .want_dopacities .want_dbackground
+  Node splat_rasterize_backward(Value dimage, Value means2d, Value conics, Value colors,
+                                Value opacities, Value tile_offsets, Value ids, Value last_ids,
+                                op::splat_rasterize_backward rest = {},
+                                std::string_view provenance = {}) {
+    rest.dimage = dimage;
+    rest.means2d = means2d;
+    rest.conics = conics;
+    rest.colors = colors;
+    rest.opacities = opacities;
+    rest.tile_offsets = tile_offsets;
+    rest.ids = ids;
+    rest.last_ids = last_ids;
+    return add(rest, provenance);
+  }
+
+  // .width .height .eps2d .near .far .radius_clip .degree .tile .max_intersections .response
+  // .background
+  Node splat_render(Value means, Value quats, Value scales, Value opacities, Value coeffs,
+                    Value viewmats, Value intrinsics, op::splat_render rest = {},
+                    std::string_view provenance = {}) {
+    rest.means = means;
+    rest.quats = quats;
+    rest.scales = scales;
+    rest.opacities = opacities;
+    rest.coeffs = coeffs;
+    rest.viewmats = viewmats;
+    rest.intrinsics = intrinsics;
+    return add(rest, provenance);
+  }
+
   // .sr .n_fft .n_mels .fmin .fmax .scale .norm .dtype
   Node mel_filterbank(op::mel_filterbank rest = {}, std::string_view provenance = {}) {
     return add(rest, provenance);
@@ -1390,67 +1452,5 @@
 
   // .k .metric .exclude_self .x .y .dist
   Node knn(op::knn rest = {}, std::string_view provenance = {}) {
-    return add(rest, provenance);
-  }
-
-  // .width .height .tile .max_intersections
-  Node splat_bin(Value radii, Value means2d, Value depths, op::splat_bin rest = {},
-                 std::string_view provenance = {}) {
-    rest.radii = radii;
-    rest.means2d = means2d;
-    rest.depths = depths;
-    return add(rest, provenance);
-  }
-
-  // .images .width .height .tile
-  Node splat_sort(Value keys, Value ids, op::splat_sort rest = {},
-                  std::string_view provenance = {}) {
-    rest.keys = keys;
-    rest.ids = ids;
-    return add(rest, provenance);
-  }
-
-  // .width .height .tile .response .background
-  Node splat_rasterize(Value means2d, Value conics, Value colors, Value opacities,
-                       Value tile_offsets, Value ids, op::splat_rasterize rest = {},
-                       std::string_view provenance = {}) {
-    rest.means2d = means2d;
-    rest.conics = conics;
-    rest.colors = colors;
-    rest.opacities = opacities;
-    rest.tile_offsets = tile_offsets;
-    rest.ids = ids;
-    return add(rest, provenance);
-  }
-
-  // .width .height .tile .response .background .dalpha .want_dmeans2d .want_dconics .want_dcolors
-  // .want_dopacities .want_dbackground
-  Node splat_rasterize_backward(Value dimage, Value means2d, Value conics, Value colors,
-                                Value opacities, Value tile_offsets, Value ids, Value last_ids,
-                                op::splat_rasterize_backward rest = {},
-                                std::string_view provenance = {}) {
-    rest.dimage = dimage;
-    rest.means2d = means2d;
-    rest.conics = conics;
-    rest.colors = colors;
-    rest.opacities = opacities;
-    rest.tile_offsets = tile_offsets;
-    rest.ids = ids;
-    rest.last_ids = last_ids;
-    return add(rest, provenance);
-  }
-
-  // .width .height .eps2d .near .far .radius_clip .degree .tile .max_intersections .response
-  // .background
-  Node splat_render(Value means, Value quats, Value scales, Value opacities, Value coeffs,
-                    Value viewmats, Value intrinsics, op::splat_render rest = {},
-                    std::string_view provenance = {}) {
-    rest.means = means;
-    rest.quats = quats;
-    rest.scales = scales;
-    rest.opacities = opacities;
-    rest.coeffs = coeffs;
-    rest.viewmats = viewmats;
-    rest.intrinsics = intrinsics;
     return add(rest, provenance);
   }
