@@ -320,18 +320,16 @@ bool splat_sh_lower(Lower& l, const op::splat_sh& one) {
   const Value good = b.compare("ne", rows, b.scalar_int(kI32, 0));
   n.means = b.where(b.unsqueeze(good, 1), n.means, zero);
   n.coeffs = b.where(b.unsqueeze(b.unsqueeze(good, 1), 2), n.coeffs, zero);
-  const std::vector<Value> basis = harmonics(b, directions(b, n.means, n.viewmats), n.degree);
-  const Dim points = b.shape(n.means)[0];
-  Value sum;
-  for (size_t k = 0; k < basis.size(); ++k) {
-    const Value coeff =
-        b.reshape(b.narrow(n.coeffs, 1, static_cast<int64_t>(k), 1), {1, points, 3});
-    const Value part =
-        b.times(coeff, k == 0 ? basis[k] : b.unsqueeze(basis[k], b.shape(basis[k]).rank()));
-    sum = k == 0 ? part : b.plus(sum, part);
-  }
-  const Shape whole = {b.shape(n.viewmats)[0], points, 3};
-  l.out(0, b.expand(b.unary("relu", b.plus(sum, 0.5)), whole));
+  // One sum over all terms: its gradient by the coefficients is one product, where a sum term by term
+  // would write all coefficients for each.
+  std::vector<Value> basis = harmonics(b, directions(b, n.means, n.viewmats), n.degree);
+  const Dim points = b.shape(n.means)[0], images = b.shape(n.viewmats)[0];
+  const auto terms = static_cast<int64_t>(basis.size());
+  for (Value& v : basis) v = b.unsqueeze(b.expand(v, {images, points}), 2);
+  const Value used = b.reshape(b.narrow(n.coeffs, 1, 0, terms), {1, points, terms, 3});
+  const Value product = b.times(used, b.unsqueeze(b.concat(basis, 2), 3));
+  const Value sum = b.sum(product, {2}, false);
+  l.out(0, b.unary("relu", b.plus(sum, 0.5)));
   return true;
 }
 

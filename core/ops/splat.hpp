@@ -6,7 +6,9 @@
 #include <limits>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "ops/control.hpp"
 #include "ops/record.hpp"
 
 namespace tenon::core {
@@ -109,6 +111,57 @@ inline void want_ewa(const Infer& i, std::string_view response) {
   if (response != "ewa")
     i.fail(Code::unsupported, "attribute response: expected ewa, given ", response,
            "; hint: responses along rays are not implemented");
+}
+
+// Visits an op: collects its operands, and replaces those in `by`.
+struct OperandsOf {
+  std::vector<Value> all{};
+  std::vector<std::pair<Value, Value>> by{};
+
+  template <class T>
+  void attr(const char*, T&, const T&) {}
+  void operand(const char*, Value& x) {
+    if (x) all.push_back(x);
+    for (const auto& [from, to] : by)
+      if (x && x.id == from.id) return void(x = to);
+  }
+  void optional(const char* name, Value& x) { operand(name, x); }
+  void output(const char*, bool = true) {}
+};
+
+// A batch rule: one example after the other. A batch of the decomposition would step through all
+// lists at once, as long as the longest one lasts.
+template <class Op>
+bool batch_one_by_one(Batch& v, const Op& n) {
+  Op one = n;
+  OperandsOf operands;
+  visit(one, operands);
+  Control scan{.kind = Control::Kind::trips, .trips = v.size()};
+  std::vector<Value> of_xs, of_captured;
+  for (const Value x : operands.all) {
+    (v.batched(x) ? scan.xs : scan.captured).push_back(v.given(x));
+    (v.batched(x) ? of_xs : of_captured).push_back(x);
+  }
+  std::vector<size_t> places;
+  const Results made = add_scan(v.b, scan,
+                                [&](Builder& in, std::span<const Value>, std::span<const Value> xs,
+                                    std::span<const Value> captured) {
+                                  OperandsOf replace;
+                                  for (size_t k = 0; k < xs.size(); ++k)
+                                    replace.by.emplace_back(of_xs[k], xs[k]);
+                                  for (size_t k = 0; k < captured.size(); ++k)
+                                    replace.by.emplace_back(of_captured[k], captured[k]);
+                                  Op inner = n;
+                                  visit(inner, replace);
+                                  const Results results = in.add(inner);
+                                  std::vector<Value> wanted;
+                                  for (size_t k = 0; k < results.outputs.size(); ++k)
+                                    if (results.outputs[k])
+                                      wanted.push_back(results.outputs[k]), places.push_back(k);
+                                  return wanted;
+                                });
+  for (size_t k = 0; k < places.size(); ++k) v.out(places[k], made[k]);
+  return true;
 }
 
 }  // namespace tenon::core

@@ -178,11 +178,13 @@ bool splat_sort_lower(Lower& l, const op::splat_sort& n) {
 // Neither has a gradient: all results are integers.
 constexpr Record<op::splat_bin> kBin{.shape = splat_bin_shape,
                                      .lower = splat_bin_lower,
+                                     .batch = batch_one_by_one<op::splat_bin>,
                                      .flops = no_products,
                                      .bytes = each_once,
                                      .traits = kNotDifferentiable};
 constexpr Record<op::splat_sort> kSort{.shape = splat_sort_shape,
                                        .lower = splat_sort_lower,
+                                       .batch = batch_one_by_one<op::splat_sort>,
                                        .flops = no_products,
                                        .bytes = each_once,
                                        .traits = kNotDifferentiable};

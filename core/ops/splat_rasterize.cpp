@@ -481,12 +481,14 @@ constexpr Record<op::splat_rasterize> kRasterize{.shape = splat_rasterize_shape,
                                                  .words = {{"response", kResponses}},
                                                  .grad = splat_rasterize_grad,
                                                  .lower = splat_rasterize_lower,
+                                                 .batch = batch_one_by_one<op::splat_rasterize>,
                                                  .flops = raster_flops<op::splat_rasterize>,
                                                  .bytes = each_once};
 constexpr Record<op::splat_rasterize_backward> kRasterizeBackward{
     .shape = splat_rasterize_backward_shape,
     .words = {{"response", kResponses}},
     .lower = splat_rasterize_backward_lower,
+    .batch = batch_one_by_one<op::splat_rasterize_backward>,
     .flops = raster_flops<op::splat_rasterize_backward>,
     .bytes = each_once,
     .traits = kNotDifferentiable};

@@ -14,6 +14,9 @@ struct Bound {
 constexpr Bound kBounds[] = {
     {"attention_backward.cu", "queries", 0},
     {"attention_backward.cu", "keys", 2048},  // with MMA: Row of 64 queries
+    {"fft.cu", "rows", 0},
+    {"fft_columns.cu", "columns", 0},
+    {"fft_frames.cu", "frames", 2048},  // the maximum of each thread
     {"gate.cu", "route", 0},
     {"linalg_block.cu", "block", 16},  // the row of a pivot
     {"linalg_block.cu", "cholesky", 16},

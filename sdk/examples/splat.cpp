@@ -29,7 +29,8 @@ using tenon::Value;
 // ---- options
 
 constexpr const char* kUsage =
-    "usage: splat [--gaussians N] [--width N] [--height N] [--steps N] [--turntable N] [--out FOLDER] [--device D]\n"
+    "usage: splat [--gaussians N] [--width N] [--height N] [--steps N] [--turntable N]\n"
+    "             [--out FOLDER] [--device D]\n"
     "  --gaussians    16 to 4000000 [4000]\n"
     "  --width        of a view in pixels, 16 to 4096 [160]\n"
     "  --height       the same [120]\n"
@@ -45,16 +46,18 @@ struct Options {
 
 Options parse(int argc, char** argv) {
   Options o;
-  const std::map<std::string_view, std::array<int64_t, 2>> limits = {{"--gaussians", {16, 4'000'000}},
-                                                                     {"--width", {16, 4096}},
-                                                                     {"--height", {16, 4096}},
-                                                                     {"--steps", {1, 10'000'000}},
-                                                                     {"--turntable", {0, 1000}}};
-  const std::map<std::string_view, int64_t Options::*> numbers = {{"--gaussians", &Options::gaussians},
-                                                                  {"--width", &Options::width},
-                                                                  {"--height", &Options::height},
-                                                                  {"--steps", &Options::steps},
-                                                                  {"--turntable", &Options::turntable}};
+  const std::map<std::string_view, std::array<int64_t, 2>> limits = {
+      {"--gaussians", {16, 4'000'000}},
+      {"--width", {16, 4096}},
+      {"--height", {16, 4096}},
+      {"--steps", {1, 10'000'000}},
+      {"--turntable", {0, 1000}}};
+  const std::map<std::string_view, int64_t Options::*> numbers = {
+      {"--gaussians", &Options::gaussians},
+      {"--width", &Options::width},
+      {"--height", &Options::height},
+      {"--steps", &Options::steps},
+      {"--turntable", &Options::turntable}};
   for (int k = 1; k < argc; k += 2) {
     const std::string_view name = argv[k];
     if (!numbers.contains(name) && name != "--out" && name != "--device")
@@ -80,7 +83,9 @@ struct Vec {
   friend Vec operator*(double s, Vec a) { return {s * a.x, s * a.y, s * a.z}; }
 };
 double dot(Vec a, Vec b) { return a.x * b.x + a.y * b.y + a.z * b.z; }
-Vec cross(Vec a, Vec b) { return {a.y * b.z - a.z * b.y, a.z * b.x - a.x * b.z, a.x * b.y - a.y * b.x}; }
+Vec cross(Vec a, Vec b) {
+  return {a.y * b.z - a.z * b.y, a.z * b.x - a.x * b.z, a.x * b.y - a.y * b.x};
+}
 Vec unit(Vec a) { return (1 / std::sqrt(dot(a, a))) * a; }
 
 // ---- the scene
@@ -113,11 +118,13 @@ class Scene {
         });
     }
     ball(from, direction, {-0.7, 0.3, 0.6}, 0.6, offer, [](Vec n) {
-      return odd(5 * std::atan2(n.y, n.x) / M_PI + 2 * n.z) ? Vec{0.90, 0.45, 0.15} : Vec{0.95, 0.85, 0.55};
+      return odd(5 * std::atan2(n.y, n.x) / M_PI + 2 * n.z) ? Vec{0.90, 0.45, 0.15}
+                                                            : Vec{0.95, 0.85, 0.55};
     });
     ball(from, direction, {0.4, -0.9, 0.35}, 0.35, offer, [](Vec n) {
-      return std::sin(9 * n.x) * std::sin(9 * n.y) * std::sin(9 * n.z) > 0.1 ? Vec{0.95, 0.95, 0.95}
-                                                                            : Vec{0.15, 0.45, 0.75};
+      return std::sin(9 * n.x) * std::sin(9 * n.y) * std::sin(9 * n.z) > 0.1
+                 ? Vec{0.95, 0.95, 0.95}
+                 : Vec{0.15, 0.45, 0.75};
     });
     box(from, direction, {0.35, 0.1, 0}, {1.15, 0.9, 0.9}, offer);
     return best;
@@ -135,9 +142,11 @@ class Scene {
 
  private:
   template <class Offer, class Color>
-  static void ball(Vec from, Vec direction, Vec centre, double radius, const Offer& offer, const Color& color) {
+  static void ball(Vec from, Vec direction, Vec centre, double radius, const Offer& offer,
+                   const Color& color) {
     const Vec o = from - centre;
-    const double a = dot(direction, direction), b = dot(o, direction), c = dot(o, o) - radius * radius;
+    const double a = dot(direction, direction), b = dot(o, direction),
+                 c = dot(o, o) - radius * radius;
     const double root = b * b - a * c;
     if (root <= 0) return;
     const double t = (-b - std::sqrt(root)) / a;
@@ -150,13 +159,15 @@ class Scene {
         l{low.x, low.y, low.z}, h{high.x, high.y, high.z};
     for (size_t axis = 0; axis < 3; ++axis) {
       if (d[axis] == 0) continue;
-      const double sign = d[axis] > 0 ? -1 : 1, t = ((sign < 0 ? l[axis] : h[axis]) - o[axis]) / d[axis];
+      const double sign = d[axis] > 0 ? -1 : 1,
+                   t = ((sign < 0 ? l[axis] : h[axis]) - o[axis]) / d[axis];
       bool inside = true;
       for (size_t k = 0; k < 3; ++k)
         inside &= k == axis || (o[k] + t * d[k] >= l[k] && o[k] + t * d[k] <= h[k]);
       if (!inside) continue;
       offer(t, {axis == 0 ? sign : 0, axis == 1 ? sign : 0, axis == 2 ? sign : 0}, [](Vec p) {
-        return odd(5 * (p.x + p.z)) != odd(5 * (p.y - p.z)) ? Vec{0.35, 0.65, 0.30} : Vec{0.80, 0.85, 0.35};
+        return odd(5 * (p.x + p.z)) != odd(5 * (p.y - p.z)) ? Vec{0.35, 0.65, 0.30}
+                                                            : Vec{0.80, 0.85, 0.35};
       });
     }
   }
@@ -178,7 +189,8 @@ struct Camera {
   std::vector<float> matrix() const {
     std::vector<float> m;
     for (const Vec& axis : {right, down, forward})
-      for (const double v : {axis.x, axis.y, axis.z, -dot(axis, eye)}) m.push_back(static_cast<float>(v));
+      for (const double v : {axis.x, axis.y, axis.z, -dot(axis, eye)})
+        m.push_back(static_cast<float>(v));
     m.insert(m.end(), {0, 0, 0, 1});
     return m;
   }
@@ -205,8 +217,10 @@ std::vector<float> traced(const Camera& camera, const Lens& lens) {
     for (int64_t column = 0; column < lens.width; ++column) {
       Vec sum;
       for (int k = 0; k < 9; ++k)
-        sum = sum + Scene::color(camera.eye, lens.direction(camera, static_cast<double>(column) + (k % 3 + 0.5) / 3,
-                                                            static_cast<double>(row) + (k / 3 + 0.5) / 3));
+        sum = sum +
+              Scene::color(camera.eye,
+                           lens.direction(camera, static_cast<double>(column) + (k % 3 + 0.5) / 3,
+                                          static_cast<double>(row) + (k / 3 + 0.5) / 3));
       for (const double v : {sum.x, sum.y, sum.z}) image.push_back(static_cast<float>(v / 9));
     }
   return image;
@@ -227,8 +241,8 @@ double psnr(const std::vector<float>& a, const std::vector<float>& b) {
 // sigmoid.
 constexpr int64_t kBands = 9;  // of spherical harmonics of degree 2
 
-void set_weights(tenon::Store& store, const tenon::Runtime& runtime, const std::vector<Camera>& cameras,
-                 const Lens& lens, int64_t count) {
+void set_weights(tenon::Store& store, const tenon::Runtime& runtime,
+                 const std::vector<Camera>& cameras, const Lens& lens, int64_t count) {
   std::mt19937 random(11);
   const auto uniform = [&] { return random() / 4294967296.0; };
   std::vector<float> means, colors, quats, opacities(static_cast<size_t>(count), -1.0f);
@@ -240,7 +254,8 @@ void set_weights(tenon::Store& store, const tenon::Runtime& runtime, const std::
     if (!hit) continue;
     // About as exact as points that are found by matching pictures.
     const auto blur = [&] { return 0.02 * (uniform() + uniform() - 1); };
-    for (const double v : {hit->point.x, hit->point.y, hit->point.z}) means.push_back(static_cast<float>(v + blur()));
+    for (const double v : {hit->point.x, hit->point.y, hit->point.z})
+      means.push_back(static_cast<float>(v + blur()));
     const Vec color = Scene::shade(*hit);
     for (const double v : {color.x, color.y, color.z})
       colors.push_back(static_cast<float>((v - 0.5) / 0.28209479177387814));
@@ -280,8 +295,9 @@ struct Graphs {
     const Value loss = g.mean(g.abs(image - target));
     g.output("loss", loss);
     const Value rate = g.input("rate", {tenon::f32, {}});
-    for (const auto& [name, speed] : {std::pair{"means", 2e-3}, std::pair{"quats", 2e-3}, std::pair{"scales", 1e-2},
-                                      std::pair{"opacities", 3e-2}, std::pair{"colors", 5e-3}})
+    for (const auto& [name, speed] :
+         {std::pair{"means", 2e-3}, std::pair{"quats", 2e-3}, std::pair{"scales", 1e-2},
+          std::pair{"opacities", 3e-2}, std::pair{"colors", 5e-3}})
       for (const auto& w : g.named(TENON_SPACE_WEIGHT))
         if (w.name == name)
           g.minimize(loss, {.kind = TENON_OPTIMIZER_ADAMW,
@@ -296,25 +312,32 @@ struct Graphs {
   static Value render(tenon::Graph& g, const Lens& lens, int64_t count, int64_t entries) {
     const Value scales = g.exp(g.weight("scales", {tenon::f32, {count, 3}}));
     const Value opacities = g.sigmoid(g.weight("opacities", {tenon::f32, {count}}));
-    const Value sky = g.constant(
-        {1, 3}, std::vector<float>{static_cast<float>(Scene::kSky.x), static_cast<float>(Scene::kSky.y),
-                                   static_cast<float>(Scene::kSky.z)});
-    return g.splat_render(g.weight("means", {tenon::f32, {count, 3}}), g.weight("quats", {tenon::f32, {count, 4}}),
-                          scales, opacities, g.weight("colors", {tenon::f32, {count, kBands, 3}}),
-                          g.input("camera", {tenon::f32, {1, 4, 4}}), g.input("lens", {tenon::f32, {1, 3, 3}}),
-                          {.width = lens.width,
-                           .height = lens.height,
-                           .degree = 2,
-                           .max_intersections = entries,
-                           .background = sky})[0];
+    const Value sky = g.constant({1, 3}, std::vector<float>{static_cast<float>(Scene::kSky.x),
+                                                            static_cast<float>(Scene::kSky.y),
+                                                            static_cast<float>(Scene::kSky.z)});
+    return g.splat_render(
+        g.weight("means", {tenon::f32, {count, 3}}), g.weight("quats", {tenon::f32, {count, 4}}),
+        scales, opacities, g.weight("colors", {tenon::f32, {count, kBands, 3}}),
+        g.input("camera", {tenon::f32, {1, 4, 4}}), g.input("lens", {tenon::f32, {1, 3, 3}}),
+        {.width = lens.width,
+         .height = lens.height,
+         .degree = 2,
+         .max_intersections = entries,
+         .background = sky})[0];
   }
 };
 
 // Runs both graphs. Where a view has more entries than there is room for, the room is doubled.
 class Fit {
  public:
-  Fit(const tenon::Runtime& runtime, tenon::Store& store, const Lens& lens, int64_t count, std::string device)
-      : runtime_(runtime), store_(store), lens_(lens), count_(count), device_(std::move(device)), entries_(8 * count) {
+  Fit(const tenon::Runtime& runtime, tenon::Store& store, const Lens& lens, int64_t count,
+      std::string device)
+      : runtime_(runtime),
+        store_(store),
+        lens_(lens),
+        count_(count),
+        device_(std::move(device)),
+        entries_(8 * count) {
     compile();
   }
   std::vector<float> view(const Camera& camera) {
@@ -373,14 +396,16 @@ class Fit {
 
 // ---- pictures
 
-void write(const std::filesystem::path& file, const std::vector<std::vector<float>>& images, const Lens& lens) {
-  Picture picture(static_cast<int>(lens.width * static_cast<int64_t>(images.size())), static_cast<int>(lens.height));
+void write(const std::filesystem::path& file, const std::vector<std::vector<float>>& images,
+           const Lens& lens) {
+  Picture picture(static_cast<int>(lens.width * static_cast<int64_t>(images.size())),
+                  static_cast<int>(lens.height));
   for (size_t k = 0; k < images.size(); ++k)
     for (int64_t row = 0; row < lens.height; ++row)
       for (int64_t column = 0; column < lens.width; ++column) {
         const float* const v = images[k].data() + 3 * (row * lens.width + column);
-        picture.set(static_cast<int>(column + static_cast<int64_t>(k) * lens.width), static_cast<int>(row), v[0], v[1],
-                    v[2]);
+        picture.set(static_cast<int>(column + static_cast<int64_t>(k) * lens.width),
+                    static_cast<int>(row), v[0], v[1], v[2]);
       }
   picture.write(file.string());
 }
@@ -396,7 +421,8 @@ int run(const Options& o) {
   const Lens lens{o.width, o.height};
   std::vector<Camera> cameras, held_out;
   for (int k = 0; k < kViews; ++k) cameras.emplace_back(2.399963 * k, 0.7 + 1.8 * k / kViews);
-  for (int k = 0; k < kHeldOut; ++k) held_out.emplace_back(0.4 + 2 * M_PI * k / kHeldOut, 1.0 + 0.4 * k);
+  for (int k = 0; k < kHeldOut; ++k)
+    held_out.emplace_back(0.4 + 2 * M_PI * k / kHeldOut, 1.0 + 0.4 * k);
   std::vector<std::vector<float>> targets, truths;
   for (const Camera& c : cameras) targets.push_back(traced(c, lens));
   for (const Camera& c : held_out) truths.push_back(traced(c, lens));
@@ -411,9 +437,10 @@ int run(const Options& o) {
     return sum / kHeldOut;
   };
   const double before = measure();
-  std::printf("%lld Gaussians, %d views of %lld x %lld pixels\nbefore: PSNR of held-out views %.2f dB\n",
-              static_cast<long long>(o.gaussians), kViews, static_cast<long long>(o.width),
-              static_cast<long long>(o.height), before);
+  std::printf(
+      "%lld Gaussians, %d views of %lld x %lld pixels\nbefore: PSNR of held-out views %.2f dB\n",
+      static_cast<long long>(o.gaussians), kViews, static_cast<long long>(o.width),
+      static_cast<long long>(o.height), before);
   std::mt19937 random(5);
   int64_t done = 0;
   for (; done < o.steps && !stopped; ++done) {
@@ -421,23 +448,28 @@ int run(const Options& o) {
     const double rate = std::pow(0.02, static_cast<double>(done) / static_cast<double>(o.steps));
     const float loss = fit.step(cameras[view], targets[view], rate);
     if ((done + 1) % std::max<int64_t>(o.steps / 10, 1) == 0) {
-      std::printf("step %lld: loss %.4f, PSNR of held-out views %.2f dB\n", static_cast<long long>(done + 1),
-                  static_cast<double>(loss), measure());
+      std::printf("step %lld: loss %.4f, PSNR of held-out views %.2f dB\n",
+                  static_cast<long long>(done + 1), static_cast<double>(loss), measure());
       std::fflush(stdout);
     }
   }
   if (stopped) std::printf("stopped after %lld steps\n", static_cast<long long>(done));
   const double after = measure();
   for (int k = 0; k < kHeldOut; ++k)
-    write(folder / ("view_" + std::to_string(k) + ".png"), {truths[k], fit.view(held_out[k])}, lens);
+    write(folder / ("view_" + std::to_string(k) + ".png"), {truths[k], fit.view(held_out[k])},
+          lens);
   for (int64_t k = 0; k < o.turntable; ++k) {
     char name[40];
     std::snprintf(name, sizeof name, "turntable_%03lld.png", static_cast<long long>(k));
-    write(folder / name, {fit.view(Camera(2 * M_PI * static_cast<double>(k) / static_cast<double>(o.turntable), 1.5))},
+    write(folder / name,
+          {fit.view(
+              Camera(2 * M_PI * static_cast<double>(k) / static_cast<double>(o.turntable), 1.5))},
           lens);
   }
-  std::printf("PSNR of held-out views: %.2f dB before, %.2f dB after\n%s: view_*.png (traced, fitted), turntable_*.png\n",
-              before, after, folder.string().c_str());
+  std::printf(
+      "PSNR of held-out views: %.2f dB before, %.2f dB after\n%s: view_*.png (traced, fitted), "
+      "turntable_*.png\n",
+      before, after, folder.string().c_str());
   if (stopped) return 130;
   return after > before ? 0 : 1;
 }

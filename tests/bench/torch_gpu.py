@@ -220,14 +220,34 @@ def conv_case(name):
     return best, max(moved, fl(conv_layers.flops(layer), FL_F32 if dtype == "f32" else FL_BF16)), False
 for conv in conv_layers.CASES:
     CASES[conv] = lambda conv=conv: conv_case(conv)
-@case("fft_c64_4096")
-def _():
-    a_ = torch.randn(16384, 4096, device=dev, dtype=torch.complex64)
+def fft_case(rows, points):
+    a_ = torch.randn(rows, points, device=dev, dtype=torch.complex64)
     return (lambda: torch.fft.fft(a_)), mem(16 * a_.numel()), False
-@case("fft_c64_1M")
+for name, rows, points in (("256", 1 << 18, 256), ("1000", 67108, 1000), ("1024", 1 << 16, 1024), ("4096", 1 << 14, 4096),
+                           ("1M", 64, 1 << 20)):
+    CASES["fft_c64_" + name] = lambda rows=rows, points=points: fft_case(rows, points)
+@case("rfft_f32_1024")
+def _(): a_ = R(131072, 1024); return (lambda: torch.fft.rfft(a_)), mem(131072 * (4 * 1024 + 8 * 513)), False
+@case("irfft_c64_1024")
 def _():
-    a_ = torch.randn(64, 1 << 20, device=dev, dtype=torch.complex64)
-    return (lambda: torch.fft.fft(a_)), mem(16 * a_.numel()), False
+    a_ = torch.randn(131072, 513, device=dev, dtype=torch.complex64)
+    return (lambda: torch.fft.irfft(a_)), mem(131072 * (4 * 1024 + 8 * 513)), False
+def stft_case(size, hop):
+    x, w = R(64, 960000), torch.hann_window(size, device=dev)
+    f = lambda: torch.stft(x, size, hop, window=w, return_complex=True)
+    return f, mem(4 * x.numel() + 8 * f().numel()), False
+@case("stft_f32_400")
+def _(): return stft_case(400, 160)
+@case("stft_f32_1024")
+def _(): return stft_case(1024, 256)
+@case("log_mel_f32")
+def _():
+    x, w, bank = R(64, 480000), torch.hann_window(400, device=dev), torch.rand(80, 201, device=dev)
+    def f():
+        power = torch.stft(x, 400, 160, window=w, return_complex=True)[..., :-1].abs() ** 2
+        log = torch.clamp(bank @ power, min=1e-10).log10()
+        return (torch.maximum(log, log.amax((1, 2), keepdim=True) - 8) + 4) / 4
+    return f, mem(4 * x.numel() + 4 * f().numel()), True
 @case("matmul_bf16_8192")
 def _(): a_, b_ = R(8192, 8192, dt=bf), R(8192, 8192, dt=bf); return (lambda: a_ @ b_), fl(2 * 8192**3), False
 @case("matmul_bf16_4096")

@@ -129,17 +129,19 @@ void cluster_rows(Suite& s) {
     const char* id;
     const char* sentence;
     double step;
+    int64_t points = 150;
   };
   for (const Data& d :
        {Data{"far", "clusters far from the origin", 1.0 / 64},
-        Data{"tight", "clusters whose points differ by units in the last place", 1.0 / 4096}})
+        Data{"tight", "clusters whose points differ by units in the last place", 1.0 / 4096},
+        Data{"many", "clusters of more points than a list of candidates has", 1.0 / 4096, 600}})
     for (const std::string metric : {"euclidean", "sqeuclidean"})
       s.add({.id = std::string("knn-") + metric + "-clusters-" + d.id,
              .sentence = "knn, " + metric + ": " + d.sentence,
              .dtypes = {f32},
              .build =
                  [=](CaseBuilder& b) {
-                   const int64_t points = 150, coords = 40, k = 6;
+                   const int64_t points = d.points, coords = 40, k = 6;
                    const Value x =
                        b.input("x", {points, coords}, Fill::list(clusters(points, coords, d.step)));
                    const Node y = b.add(op::knn{.k = k, .metric = metric, .x = x});

@@ -11,7 +11,8 @@ struct Form {
   int64_t batch, channels, steps, states, groups = 0;  // groups 0: b and c of rank 3
   bool bld = false, softplus = false;
   bool d = false, z = false, bias = false, h0 = false, last = false;
-  bool growing = false;  // a > 0
+  bool growing = false;     // a > 0
+  bool forgetting = false;  // a far below 0
   bool gradient = false;
 };
 
@@ -114,6 +115,26 @@ const std::vector<Form>& forms() {
        .softplus = true,
        .h0 = true,
        .last = true},
+      {.id = "states-33",
+       .sentence = "33 states, a number of steps that vectors do not divide",
+       .batch = 1,
+       .channels = 7,
+       .steps = 21,
+       .states = 33,
+       .softplus = true,
+       .z = true,
+       .h0 = true,
+       .last = true},
+      {.id = "states-96",
+       .sentence = "96 states, channels behind steps",
+       .batch = 1,
+       .channels = 12,
+       .steps = 18,
+       .states = 96,
+       .bld = true,
+       .softplus = true,
+       .d = true,
+       .last = true},
       {.id = "states-64",
        .sentence = "64 states",
        .batch = 1,
@@ -175,6 +196,17 @@ const std::vector<Form>& forms() {
        .last = true,
        .growing = true,
        .gradient = true},
+      {.id = "forgets",
+       .sentence = "states that a step forgets: e^(δ·a) is below the smallest number",
+       .batch = 1,
+       .channels = 8,
+       .steps = 24,
+       .states = 16,
+       .softplus = true,
+       .d = true,
+       .h0 = true,
+       .last = true,
+       .forgetting = true},
       {.id = "no-steps",
        .sentence = "no steps: the state stays",
        .batch = 2,
@@ -217,7 +249,7 @@ void fill(CaseBuilder& b, const Form& f, Op& n) {
   n.layout = f.bld ? "bld" : "bdl";
   n.u = b.input("u", rows);
   n.dt = b.input("dt", rows, f.softplus ? Fill::normal() : Fill::uniform(0.05, 0.9));
-  const double sign = f.growing ? 0.3 : -1;
+  const double sign = f.growing ? 0.3 : f.forgetting ? -400 : -1;
   n.a = b.input("a", wide, {f.channels, f.states},
                 Fill::uniform(std::min(0.1 * sign, sign), std::max(0.1 * sign, sign)));
   n.b = b.input("b", shared);

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arguments of the kernels in delta_rule.cu and delta_rule_backward.cu.
+#pragma once
+#include "arguments.cuh"
+
+TENON_ARGUMENTS
+// Absent operands are null. A block takes some columns of the state of one value head of a sequence.
+struct DeltaRule {
+  const void *q, *k, *v, *beta, *ends;  // ends: cu_seqlens
+  const f32 *g, *state;
+  i64 tokens;
+  i32 heads, each, keys, values;  // each: value heads of a key head
+  i32 sequences, tiles;           // tiles: blocks of a value head
+  f32 scale;
+  bool unit, wide;  // wide: ends are i64, else i32
+};
+// saved: the states before each chunk of tokens, [chunks, HV, K, V], where chunk c of a sequence that
+// begins with token t of entry b is number (b T + t) / kChunk + sequence + c. rest: r of each token,
+// [B, T, HV, V].
+struct DeltaRuleSaved {
+  f32 *saved, *rest;
+};
+// area: states of a chunk, [sequences, HV, kParts, K, V]. Sums over the columns of a block, for each
+// tile: dq and dk [tiles, B, T, HV, K], dg [tiles, B, T, HV (, K)], dbeta [tiles, B, T, HV].
+struct DeltaRuleGradients {
+  const void* dout;
+  const f32* dstate_out;
+  f32 *area, *dq, *dk, *dg, *dbeta, *dstate;
+  void* dv;
+  i64 rows;  // B T HV
+};
+TENON_ARGUMENTS_END
