@@ -87,6 +87,7 @@ struct SoundFile {
 
 constexpr int64_t kMostSeconds = 600;
 constexpr int kMostChannels = 64;
+constexpr float kLoudest = 1e6f;  // powers of louder samples may overflow
 
 Sound read(const std::string& name) {
   const SoundFile in(name, SFM_READ);
@@ -111,9 +112,11 @@ Sound read(const std::string& name) {
       float sum = 0;
       for (int c = 0; c < channels; ++c) {
         const float v = block[static_cast<size_t>(i * channels + c)];
-        if (!std::isfinite(v))
+        if (!(std::abs(v) <= kLoudest))  // NaN, too
           throw std::runtime_error(name + ": sample " + std::to_string(s.samples.size()) +
-                                   " of channel " + std::to_string(c + 1) + " is not finite");
+                                   " of channel " + std::to_string(c + 1) + " is " +
+                                   std::to_string(v) + "; expected at most " +
+                                   std::to_string(kLoudest) + " times full scale");
         loudest = std::max(loudest, std::abs(v));
         sum += v / static_cast<float>(channels);
       }

@@ -160,7 +160,7 @@ def completions(work):
     check("bash: commands", bash("tenon", "") >= {"devices", "ops", "lm", "help", "bench"}, bash("tenon", ""))
     check("bash: a beginning", bash("tenon", "ins") == {"inspect"})
     check("bash: lm", bash("tenon", "lm", "") == {"train", "generate", "--help"}, bash("tenon", "lm", ""))
-    check("bash: options", bash("tenon", "lm", "train", "--st") == {"--steps", "--stop-after"}, bash("tenon", "lm", "train", "--st"))
+    check("bash: options", bash("tenon", "lm", "train", "--st") == {"--steps", "--stop-after", "--state"}, bash("tenon", "lm", "train", "--st"))
     check("bash: values", bash("tenon", "lm", "train", "--dtype", "") == {"f32", "bf16"} and bash("tenon", "inspect", "m", "--part", "e") == {"eval"})
     check("bash: values after =", bash("tenon", "lm", "train", "--dtype", "=", "b") == {"bf16"}, bash("tenon", "lm", "train", "--dtype", "=", "b"))
     check("bash: files", bash("tenon", "lm", "train", "--text", "some") == {"some_text.txt", "some_folder"}, bash("tenon", "lm", "train", "--text", "some"))
@@ -195,7 +195,7 @@ _arguments() {{ print -rl -- "$@" }}; words=(tenon lm train --dtype ''); CURRENT
             return {l.split("\t")[0] for l in out.stdout.splitlines()}
         check("fish: commands", fish("tenon ") >= {"devices", "ops", "lm", "help"} and "train" not in fish("tenon "), fish("tenon "))
         check("fish: lm", fish("tenon lm ") >= {"train", "generate"} and "devices" not in fish("tenon lm "), fish("tenon lm "))
-        check("fish: options", fish("tenon lm train --st") == {"--steps", "--stop-after"}, fish("tenon lm train --st"))
+        check("fish: options", fish("tenon lm train --st") == {"--steps", "--stop-after", "--state"}, fish("tenon lm train --st"))
         check("fish: values", fish("tenon lm train --dtype ") == {"f32", "bf16"}, fish("tenon lm train --dtype "))
         check("fish: files", "some_text.txt" in fish("tenon lm train --text some"), fish("tenon lm train --text some"))
         check("fish: help", fish("tenon help ") >= {"bench", "lm"}, fish("tenon help "))

@@ -107,7 +107,11 @@ def listen(work):
     check("silence has no peaks", "no peaks" in run(work / "silent.wav", "--out", work / "silent").stdout)
 
     floats(work / "nan.wav", [0.0] * 100 + [math.nan] + [0.0] * 4000)
-    refused("a sample that is no number", [work / "nan.wav", "--out", work / "x"], "sample 100", "not finite", status=1)
+    refused("a sample that is no number", [work / "nan.wav", "--out", work / "x"], "sample 100", "nan", status=1)
+    floats(work / "huge.wav", [0.0] * 4000 + [1e30])
+    refused("a sample beyond all measure", [work / "huge.wav", "--out", work / "x"], "sample 4000", "1000000", status=1)
+    floats(work / "large.wav", [tone(1000, 1e6)(i / 8000) for i in range(8000)])
+    check("a million times full scale", peaks(run(work / "large.wav", "--out", work / "x", "--n-fft", 512, "--peaks", 1).stdout) == [1000])
     floats(work / "short.wav", [0.5] * 100)
     refused("a short sound", [work / "short.wav", "--out", work / "x"], "2048", "100", status=1)
     floats(work / "empty.wav", [])

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as the config.json of a model whose weights are sound: refused with an Error, or the
-// graphs of what was read can be built.
+// Any bytes as the config.json of a model of each architecture whose weights are sound: refused with
+// an Error, or the graphs of what was read can be built.
 #include <algorithm>
 
 #include "lm_folder.hpp"
@@ -13,14 +13,18 @@ namespace {
 struct Rig {
   LmFolder folder;
   MemoryFile config;
-  Rig() { folder.replace("config.json", config); }
+  explicit Rig(lm::Config c) : folder(c) { folder.replace("config.json", config); }
 };
 
-}  // namespace
+lm::Config small(lm::Arch arch) {
+  lm::Config c = LmFolder::kConfig;
+  c.arch = arch;
+  c.state_size = 4;
+  return c;
+}
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static Rig rig;
-  rig.config.write({reinterpret_cast<const char*>(data), size});
+void try_config(Rig& rig, std::string_view bytes) {
+  rig.config.write(bytes);
   try {
     Store store(rig.folder.runtime());
     lm::Config config = lm::load_model(rig.folder.path(), store);
@@ -31,5 +35,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } catch (const Error& e) {
     must(e.code() != TENON_INTERNAL, e.what());
   }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static Rig llama(small(lm::Arch::llama)), mamba(small(lm::Arch::mamba)),
+      delta(small(lm::Arch::delta));
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  // Weights of another architecture are refused before anything else happens.
+  const auto names = [&](std::string_view arch) { return bytes.find(arch) != bytes.npos; };
+  try_config(names("mamba") ? mamba : names("delta") ? delta : llama, bytes);
   return 0;
 }

@@ -15,10 +15,13 @@ namespace tenon::fuzz {
 
 class LmFolder {
  public:
-  LmFolder() {
+  static constexpr lm::Config kConfig{
+      .dim = 8, .layers = 1, .heads = 4, .kv_heads = 2, .ffn = 3, .context = 4};
+
+  explicit LmFolder(const lm::Config& config = kConfig) {
     must(::mkdtemp(path_.data()) != nullptr, "no folder for temporary files");
     Store store(runtime_);
-    for (const lm::WeightSpec& w : lm::weight_specs(kConfig))
+    for (const lm::WeightSpec& w : lm::weight_specs(config))
       store.set(TENON_SPACE_WEIGHT, w.name, w.dims,
                 std::vector<float>(static_cast<size_t>(TensorType(f32, w.dims).elements())));
     store.set(TENON_SPACE_STATE, "moment", {2}, std::vector<float>(2));
@@ -26,7 +29,7 @@ class LmFolder {
     state.total_steps = 4;
     state.done_steps = 2;
     state.batch = 1;
-    lm::save_checkpoint(path_, kConfig, state, store);
+    lm::save_checkpoint(path_, config, state, store);
   }
   ~LmFolder() { std::filesystem::remove_all(path_); }
   LmFolder(const LmFolder&) = delete;
@@ -42,9 +45,6 @@ class LmFolder {
   }
 
  private:
-  static constexpr lm::Config kConfig{
-      .dim = 8, .layers = 1, .heads = 4, .kv_heads = 2, .ffn = 3, .context = 4};
-
   std::string path_ = (std::filesystem::temp_directory_path() / "tenon-fuzz-XXXXXX").string();
   Runtime runtime_{{.threads = 1, .use_environment = false, .use_builtin_dir = false}};
 };

@@ -99,6 +99,9 @@ cmake -S "$work/examples" -B "$work/examples/build" -G Ninja -DCMAKE_PREFIX_PATH
   "-DCMAKE_C_FLAGS=-Wall -Wextra -Werror -pedantic" "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror" >> "$work/log"
 cmake --build "$work/examples/build" -j2 >> "$work/log"
 for program in line_c line_cpp training decoding own_op; do echo "$program"; "$work/examples/build/$program"; done
+for program in neighbours listen; do  # where libpng and libsndfile are installed
+  [ ! -x "$work/examples/build/$program" ] || (cd "$work" && "$work/examples/build/$program" > "$work/$program.log")
+done
 mkdir "$work/mini"
 cp "$work/examples/build/tenon_plugin_mini.so" "$work/mini/"
 "$tenon" devices --plugin-dir "$work/mini" | grep "^  mini:0 "
