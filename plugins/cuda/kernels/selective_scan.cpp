@@ -155,8 +155,7 @@ sdk::Kernel make_scan_backward(const sdk::op::selective_scan_backward& n, const 
   const auto states =
       device.code(entries::selective_scan_states, p.defines(first), first.forward_bytes());
   const auto backward = device.code(entries::selective_scan_backward, p.defines(form), shared);
-  const auto sequences =
-      device.code(entries::selective_scan_add_sequences, p.defines(form));
+  const auto sequences = device.code(entries::selective_scan_add_sequences, p.defines(form));
   const auto parts = device.code(entries::selective_scan_add_parts, p.defines(form));
   const args::SelectiveScan& s = p.s;
   const int64_t blocks = blocks_for(s.each, form.channels());
