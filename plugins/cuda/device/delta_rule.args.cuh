@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arguments of the kernels in delta_rule.cu and delta_rule_backward.cu.
+// Arguments of the kernels in delta_rule.cu, delta_rule_backward.cu and delta_chunks.cu.
 #pragma once
 #include "arguments.cuh"
 
@@ -28,5 +28,11 @@ struct DeltaRuleGradients {
   f32 *area, *dq, *dk, *dg, *dbeta, *dstate;
   void* dv;
   i64 rows;  // B T HV
+};
+// Of each chunk of 64 tokens of each value head of each sequence: w [64, K] and u [64, V] in q's dtype,
+// and the sum of g, the factor of k and the factor of q of each token.
+struct DeltaChunks {
+  void *w, *u;
+  f32* facts;
 };
 TENON_ARGUMENTS_END

@@ -39,13 +39,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS* STATES <= 1024 ? 
   for_states(s, tile, 0, [&](int j, i64 at) { rate[j] = s.a[at] * kLog2e, there[j] = true; });
   if (g.dh_last)
     for_states(s, tile, tile.sequence, [&](int j, i64 at) { later[j] = g.dh_last[at]; });
-  f32 dd[kOwnItems][kVec] = {}, dbias[kOwnItems][kVec] = {};
+  // Elements of a vector side by side in the steps are of one channel.
+  constexpr int kApartSums = kByStep ? kVec : 1;
+  f32 dd[kOwnItems][kApartSums] = {}, dbias[kOwnItems][kApartSums] = {};
   const i64 chunks = (s.steps + kChunk - 1) / kChunk;
 
   for (i64 begin = (s.steps + kSteps - 1) / kSteps * kSteps; begin > 0;) {
     begin -= kSteps;
-    Rows u, dt, dout, z;
     {
+      Rows u, dt, dout, z;
       SharedRows b, c;
       load_rows(s, tile, s.u, begin, u);
       load_rows(s, tile, s.dt, begin, dt);
@@ -55,25 +57,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS* STATES <= 1024 ? 
       load_shared(s, tile, s.c, begin, c);
       put_shared(b, shared_b);  // all threads are behind the tile before
       put_shared(c, shared_c);
-    }
-    for_items([&](int p, int c0, int t0) {
+      for_items([&](int p, int c0, int t0) {
 #pragma unroll
-      for (int e = 0; e < kVec; ++e) {
-        const int ch = channel_of(c0, e);
-        Step step = {};
-        if (ch < tile.count) {
-          step.delta = widen_at(dt.v[p], e) + (s.dt_bias ? s.dt_bias[tile.first + ch] : 0.f);
-          if (s.softplus) step.delta = softplus(step.delta);
+        for (int e = 0; e < kVec; ++e) {
+          const int ch = channel_of(c0, e);
+          Step step = {};
+          if (ch < tile.count) {
+            step.delta = widen_at(dt.v[p], e) + (s.dt_bias ? s.dt_bias[tile.first + ch] : 0.f);
+            if (s.softplus) step.delta = softplus(step.delta);
+          }
+          step.input = step.delta * widen_at(u.v[p], e);
+          step.dy = widen_at(dout.v[p], e);
+          if (s.z) {
+            const f32 gate = widen_at(z.v[p], e);
+            step.dy *= gate * sigmoid(gate);
+          }
+          rows[ch * kPitch + step_of(t0, e)] = step;
         }
-        step.input = step.delta * widen_at(u.v[p], e);
-        step.dy = widen_at(dout.v[p], e);
-        if (s.z) {
-          const f32 gate = widen_at(z.v[p], e);
-          step.dy *= gate * sigmoid(gate);
-        }
-        rows[ch * kPitch + step_of(t0, e)] = step;
-      }
-    });
+      });
+    }
     __syncthreads();
 
     const int left = (int)min((i64)kSteps, s.steps - begin);
@@ -163,6 +165,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS* STATES <= 1024 ? 
       for (int w = 1; w < kWarps; ++w) sum += products[w * kSteps * 2 * kAll + i];
       g.parts[(part * 2 + i / kAll) * s.states + n] = sum;
     }
+    // Registers are for the states: what was read before is read again.
+    Rows u, dt, dout, z;
+    load_rows(s, tile, s.u, begin, u);
+    load_rows(s, tile, s.dt, begin, dt);
+    load_rows(s, tile, g.dy, begin, dout);
+    if (s.z) load_rows(s, tile, s.z, begin, z);
     for_items([&](int p, int c0, int t0) {
       if (!is_there(s, tile, c0, begin + t0)) return;
       f32 du[kVec], ddt[kVec], dz[kVec];
@@ -175,8 +183,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS* STATES <= 1024 ? 
         ddt[e] = fmaf(x, step.input, kLn2 * step.free);
         if (s.softplus)
           ddt[e] *= sigmoid(widen_at(dt.v[p], e) + (s.dt_bias ? s.dt_bias[tile.first + ch] : 0.f));
-        dd[p][e] = fmaf(step.dy, x, dd[p][e]);
-        dbias[p][e] += ddt[e];
+        dd[p][e % kApartSums] = fmaf(step.dy, x, dd[p][e % kApartSums]);
+        dbias[p][e % kApartSums] += ddt[e];
         dz[e] = 0;
         if (g.dz) {
           const f32 gate = widen_at(z.v[p], e), open = sigmoid(gate);
@@ -200,7 +208,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS* STATES <= 1024 ? 
   for_items([&](int p, int c0, int t0) {
 #pragma unroll
     for (int e = 0; e < kVec; ++e)
-      rows[channel_of(c0, e) * kPitch + step_of(t0, e)] = {dd[p][e], dbias[p][e], 0, 0};
+      rows[channel_of(c0, e) * kPitch + step_of(t0, e)] =
+          e < kApartSums ? Step{dd[p][e % kApartSums], dbias[p][e % kApartSums], 0, 0} : Step{};
   });
   __syncthreads();
   if (lane == 0 && own < tile.count) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gated_delta_rule gated_delta_rule_backward, token by token. A block keeps some columns of the state
-// of a value head in registers; columns are independent.
+// gated_delta_rule gated_delta_rule_backward, token by token: a block keeps some columns of the state
+// of a value head in registers; columns are independent. bf16 by chunks of tokens.
 #include <array>
 #include <cmath>
 #include <string>
@@ -111,8 +111,53 @@ void want_room(int64_t bytes, uint32_t room) {
   if (bytes > int64_t{room}) throw Refusal::shape("keys that do not fit shared memory");
 }
 
+// Products of chunks of 64 tokens, on tensor cores: areas of shared memory as in delta_chunks.cu.
+constexpr int64_t kChunkTokens = 64, kChunkColumns = 64;
+constexpr uint32_t solve_bytes(int64_t keys) { return static_cast<uint32_t>(53760 + keys * 128); }
+constexpr uint32_t walk_bytes(int64_t keys) { return static_cast<uint32_t>(22272 + keys * 528); }
+
+bool by_chunks(const sdk::op::gated_delta_rule& n, const sdk::Node& node, const Problem& p) {
+  const Properties& device = device_of(node).properties();
+  return p.dtype == TENON_DTYPE_BF16 && device.major >= 8 && n.g.type().rank == 3 &&
+         !n.cu_seqlens && p.s.tokens >= kChunkTokens && (p.s.keys == 64 || p.s.keys == 128) &&
+         p.s.values % kChunkColumns == 0 && on_vectors(n.q) && on_vectors(n.k) && on_vectors(n.v) &&
+         on_vectors(node.out(0)) &&
+         solve_bytes(p.s.keys) <= device.shared_room("delta_chunks.cu", "solve") &&
+         walk_bytes(p.s.keys) <= device.shared_room("delta_chunks.cu", "walk");
+}
+
+sdk::Kernel make_chunks(const Problem& p, const sdk::Node& node) {
+  CudaDevice& device = device_of(node);
+  const int64_t keys = p.s.keys, heads = p.value_heads();
+  const std::vector<std::string> defines = {"TYPE=" + type_name("q", p.dtype),
+                                            define("KEYS", keys)};
+  const auto solve = device.code(entries::delta_chunks_solve, defines, solve_bytes(keys));
+  const auto walk = device.code(entries::delta_chunks_walk, defines, walk_bytes(keys));
+  const int64_t chunks = p.batch * blocks_for(p.s.tokens, kChunkTokens) * heads;
+  const int64_t tiles = p.s.values / kChunkColumns;
+  uint64_t scratch = 0;
+  const auto take = [&](int64_t bytes) {
+    return take_scratch(scratch, static_cast<uint64_t>(chunks * kChunkTokens * bytes));
+  };
+  const uint64_t w = take(keys * 2), u = take(int64_t{p.s.values} * 2), facts = take(3 * 4);
+  const Grid first{.blocks = launchable(chunks), .threads = 128, .shared = solve_bytes(keys)};
+  const Grid second{
+      .blocks = launchable(p.batch * heads * tiles), .threads = 128, .shared = walk_bytes(keys)};
+  sdk::Kernel kernel = kernel_of({solve, walk}, [=, last = node.out(1).position()](
+                                                    const sdk::Call& c) {
+    args::DeltaRule own = p.at(c, Form(keys));
+    own.tiles = static_cast<int32_t>(tiles);
+    const args::DeltaChunks kept{scratch_at(c, w), scratch_at(c, u), scratch_at<float>(c, facts)};
+    solve.launch(c, first, own, kept);
+    walk.launch(c, second, own, kept, c.outputs[0], c.out<float>(last));
+  });
+  kernel.scratch = scratch;
+  return kernel;
+}
+
 sdk::Kernel make_delta(const sdk::op::gated_delta_rule& n, const sdk::Node& node) {
   const Problem p(n);
+  if (by_chunks(n, node, p)) return make_chunks(p, node);
   CudaDevice& device = device_of(node);
   const Form form = form_of(p, n.g.type().rank == 4);
   const int64_t shared = form.token_bytes();
