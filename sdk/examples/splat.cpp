@@ -447,11 +447,9 @@ int run(const Options& o) {
     const size_t view = random() % cameras.size();
     const double rate = std::pow(0.02, static_cast<double>(done) / static_cast<double>(o.steps));
     const float loss = fit.step(cameras[view], targets[view], rate);
-    if ((done + 1) % std::max<int64_t>(o.steps / 10, 1) == 0) {
+    if ((done + 1) % std::max<int64_t>(o.steps / 10, 1) == 0)
       std::printf("step %lld: loss %.4f, PSNR of held-out views %.2f dB\n",
                   static_cast<long long>(done + 1), static_cast<double>(loss), measure());
-      std::fflush(stdout);
-    }
   }
   if (stopped) std::printf("stopped after %lld steps\n", static_cast<long long>(done));
   const double after = measure();
@@ -478,6 +476,7 @@ int run(const Options& o) {
 
 int main(int argc, char** argv) try {
   const Options options = parse(argc, argv);
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // a pipe gets each line at once
   std::signal(SIGINT, stop);
   return run(options);
 } catch (const Usage& e) {
