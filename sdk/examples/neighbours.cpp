@@ -359,7 +359,6 @@ int lay_out(const Options& o) {
     if ((done + 1) % std::max<int64_t>(o.steps / 8, 1) != 0) continue;
     std::printf("step %lld: loss %.3f\n", static_cast<long long>(done + 1),
                 static_cast<double>(run.get_scalar<float>("loss")));
-    std::fflush(stdout);
   }
   const std::vector<float> layout = store.get<float>(TENON_SPACE_WEIGHT, "layout");
   draw(o.out, layout, data.groups);
@@ -382,6 +381,7 @@ int lay_out(const Options& o) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a pipe gets each line at once
   std::signal(SIGINT, stop);
   return lay_out(parse(argc, argv));
 } catch (const Usage& e) {
