@@ -381,7 +381,7 @@ int lay_out(const Options& o) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a pipe gets each line at once
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // a pipe gets each line at once
   std::signal(SIGINT, stop);
   return lay_out(parse(argc, argv));
 } catch (const Usage& e) {
