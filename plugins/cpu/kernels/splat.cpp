@@ -291,6 +291,7 @@ sdk::Kernel make_rasterize_backward(const sdk::op::splat_rasterize_backward& n, 
 }
 
 constexpr sdk::Row kRows[] = {
+    sdk::row<sdk::op::splat_sh, make_splat_sh>(),
     sdk::row<sdk::op::splat_bin, make_splat_bin>(),
     sdk::row<sdk::op::splat_sort, make_splat_sort>(),
     sdk::row<sdk::op::splat_rasterize, make_rasterize>(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The splat family: entries of tiles (splat_bin.cpp), and the blending of one tile
-// (splat_tile.cpp, splat_tile_backward.cpp), dispatched by instruction set.
+// The splat family: colors (splat_color.cpp), entries of tiles (splat_bin.cpp), and the blending of one
+// tile (splat_tile.cpp, splat_tile_backward.cpp), dispatched by instruction set.
 #pragma once
 
 #include <cstdint>
@@ -80,6 +80,7 @@ void splat_tile(const SplatTile<double>& tile, const SplatOutputs<double>& to);
 void splat_tile_backward(const SplatTile<float>& tile, const SplatUpstream<float>& up);
 void splat_tile_backward(const SplatTile<double>& tile, const SplatUpstream<double>& up);
 
+sdk::Kernel make_splat_sh(const sdk::op::splat_sh& n, const sdk::Node& node);
 sdk::Kernel make_splat_bin(const sdk::op::splat_bin& n, const sdk::Node& node);
 sdk::Kernel make_splat_sort(const sdk::op::splat_sort& n, const sdk::Node& node);
 

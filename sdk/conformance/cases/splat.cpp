@@ -239,7 +239,7 @@ void color_rows(Suite& s) {
 }  // namespace
 
 void splat_cases(Suite& s) {
-  s.floor({.joined = 130, .own_joined = 65});
+  s.floor({.joined = 130, .own_joined = 50});
   project_rows(s);
   culled_rows(s);
   color_rows(s);
