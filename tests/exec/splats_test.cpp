@@ -114,13 +114,13 @@ TEST_SUITE("splats") {
         }
         tenon_code code = TENON_OK;
         const std::string text = error_of([&] { run(device, g, inputs); }, &code);
-        if (device.starts_with("cpu")) {
-          CHECK(code == TENON_OUT_OF_MEMORY);
-          CHECK(
-              says(text, {"splat_bin", "max_intersections", "expected at least", "6", "given 5"}));
-        } else {
+        // The adversary leaves the op to the cpu plugin.
+        if (device.starts_with("template")) {
           CHECK(code == TENON_INDEX_OUT_OF_RANGE);
+          continue;
         }
+        CHECK(code == TENON_OUT_OF_MEMORY);
+        CHECK(says(text, {"splat_bin", "max_intersections", "expected at least", "6", "given 5"}));
       }
   }
 
