@@ -104,6 +104,25 @@ const std::vector<Form>& forms() {
        .values = 128,
        .l2norm = true,
        .last = true},
+      {.id = "chunks",
+       .sentence = "several chunks and a rest, from a state",
+       .batch = 2,
+       .tokens = 150,
+       .heads = 1,
+       .each = 2,
+       .keys = 64,
+       .values = 64,
+       .state = true,
+       .last = true},
+      {.id = "whole-chunks",
+       .sentence = "whole chunks, values in two parts",
+       .batch = 1,
+       .tokens = 128,
+       .heads = 2,
+       .each = 1,
+       .keys = 64,
+       .values = 128,
+       .l2norm = true},
       {.id = "tall",
        .sentence = "keys of 260 elements",
        .batch = 1,
@@ -187,22 +206,29 @@ void give(CaseBuilder& b, const char* name, Value v) {
 }
 
 void rows(Suite& s, const Form& f) {
-  s.add({.id = std::string("delta-rule-") + f.id,
-         .sentence = std::string("gated_delta_rule: ") + f.sentence,
-         .build =
-             [=](CaseBuilder& b) {
-               op::gated_delta_rule n;
-               fill(b, f, n);
-               n.want_state_out = f.last;
-               const Node y = b.add(n);
-               give(b, "o", y[0]);
-               if (f.last) give(b, "state_out", y[1]);
-             },
-         .tolerance = scaled(64),
-         .decomposed = 2,
-         .gradient = f.gradient,
-         .second_order = f.gradient,
-         .scales = {0.5}});
+  const auto forward = [&](const DTypes& dtypes, Tolerance tolerance) {
+    s.add({.id = std::string("delta-rule-") + f.id,
+           .sentence = std::string("gated_delta_rule: ") + f.sentence,
+           .dtypes = dtypes,
+           .build =
+               [=](CaseBuilder& b) {
+                 op::gated_delta_rule n;
+                 fill(b, f, n);
+                 n.want_state_out = f.last;
+                 const Node y = b.add(n);
+                 give(b, "o", y[0]);
+                 if (f.last) give(b, "state_out", y[1]);
+               },
+           .tolerance = tolerance,
+           .decomposed = 2,
+           .gradient = f.gradient,
+           .second_order = f.gradient,
+           .scales = {0.5}});
+  };
+  forward({f32, f16, f64}, scaled(64));
+  // Products of chunks round their operands to bf16 (specification 4: 1e-2).
+  constexpr int64_t kChunk = 64;
+  forward({bf16}, scaled(f.tokens < kChunk ? 64 : 1000));
   s.add({.id = std::string("delta-rule-backward-") + f.id,
          .sentence = std::string("gradient of gated_delta_rule: ") + f.sentence,
          .build =
