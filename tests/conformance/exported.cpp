@@ -41,7 +41,8 @@ bool may_be_refused(const std::string& why) {
 }
 
 // Graphs with a symbol. Factors of matrices have no form. All decompositions of attention, of
-// recurrent layers, of scans over steps and of channel norms in f64 need numbers.
+// recurrent layers, of scans over steps, of convolutions by transforms and of channel norms in f64
+// need numbers.
 size_t written = 0, refused_forms = 0;
 
 struct Folder {
@@ -229,7 +230,8 @@ int main(int argc, char** argv) {
   std::printf("graphs with a symbol: %zu written, %zu refused\n", written, refused_forms);
   const bool any = std::any_of(argv + 2, argv + argc, [](std::string_view family) {
     return family != "attention" && family != "channel_norm" && family != "recurrent" &&
-           family != "selective_scan" && family != "delta_rule" && family != "linalg";
+           family != "selective_scan" && family != "delta_rule" && family != "linalg" &&
+           family != "fft";
   });
   if ((written > 0) == any) return status;
   std::printf("FAIL: expected %s of them\n", any ? "some" : "none");

@@ -2,6 +2,7 @@
 // The state of gated_delta_rule in registers: LANES lanes of a warp share the rows of COLUMNS
 // columns, ROWS rows each. TYPE: of q; BYKEY: a decay for each row; THREADS: of a block; STEPS:
 // tokens whose operands are in shared memory at once.
+//variant: TYPE=bf16 BYKEY=0 LANES=8 ROWS=16 COLUMNS=2 THREADS=128 STEPS=16
 #pragma once
 #include "common.cuh"
 #include "delta_rule.args.cuh"

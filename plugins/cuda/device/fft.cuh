@@ -5,6 +5,7 @@
 // COLUMNS transforms may alternate in shared memory. PARTS: 2 exchanges real and imaginary parts at
 // once, 1 one after the other in half the memory. An inverse transform swaps the parts of its operand and
 // of its result. unit.cuda.fft compiles this file for the host, once for each of its transforms.
+//variant: POINTS=256 RADICES=16,16 LANES=16 THREADS=256 COLUMNS=1 PARTS=2
 #ifdef __CUDACC__
 #include "common.cuh"
 #include "fft.args.cuh"

@@ -2,6 +2,7 @@
 // Tiles of selective_scan: some channels of one group, and some steps. A channel has LANES lanes of
 // a warp with STATES states each. TYPE: of u; BLD: the layout; VEC, BVEC: elements of an access to
 // u and to b; THREADS, STEPS: of a tile; WHOLE: LANES · STATES is the number of states.
+//variant: TYPE=bf16 BLD=0 VEC=8 BVEC=8 LANES=4 STATES=4 THREADS=128 STEPS=64 WHOLE=1
 #pragma once
 #include "common.cuh"
 #include "selective_scan.args.cuh"

@@ -206,8 +206,8 @@ void give(CaseBuilder& b, const char* name, Value v) {
 }
 
 void rows(Suite& s, const Form& f) {
-  const auto forward = [&](const DTypes& dtypes, Tolerance tolerance) {
-    s.add({.id = std::string("delta-rule-") + f.id,
+  const auto forward = [&](const std::string& id, const DTypes& dtypes, Tolerance tolerance) {
+    s.add({.id = "delta-rule-" + id,
            .sentence = std::string("gated_delta_rule: ") + f.sentence,
            .dtypes = dtypes,
            .build =
@@ -225,10 +225,14 @@ void rows(Suite& s, const Form& f) {
            .second_order = f.gradient,
            .scales = {0.5}});
   };
-  forward({f32, f16, f64}, scaled(64));
-  // Products of chunks round their operands to bf16 (specification 4: 1e-2).
   constexpr int64_t kChunk = 64;
-  forward({bf16}, scaled(f.tokens < kChunk ? 64 : 1000));
+  if (f.tokens < kChunk) {
+    forward(f.id, kFloats, scaled(64));
+  } else {
+    // Products of chunks round their operands to bf16 (specification 4: 1e-2).
+    forward(f.id, {f32, f16, f64}, scaled(64));
+    forward(std::string(f.id) + "-rounded", {bf16}, scaled(1000));
+  }
   s.add({.id = std::string("delta-rule-backward-") + f.id,
          .sentence = std::string("gradient of gated_delta_rule: ") + f.sentence,
          .build =

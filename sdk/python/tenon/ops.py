@@ -4367,7 +4367,7 @@ def knn(
     Edge cases. NaN comes last, behind inf; the index is valid. With cosine, a zero vector has distance 1 from every
     candidate; without y, its distance from itself is 0. euclidean compares the squares, so distances that are equal
     only after the root keep the order of their squares. Points without coordinates (D = 0) are refused. The
-    decomposition holds all N·M distances; the kernel of the cpu does not.
+    decomposition holds all N·M distances; kernels do not.
 
     Values of metric: euclidean sqeuclidean cosine inner.
     Gradient: own rule.

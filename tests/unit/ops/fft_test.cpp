@@ -81,7 +81,7 @@ TEST_CASE("fft_conv1d: shapes and refusals") {
             {"operand w", "rank >= 1"});
   r.refuses(op::fft_conv1d{.x = x, .w = r(kF32, {2, 0})}, Code::invalid_argument,
             {"operand w: last axis", "got 0"});
-  r.refuses(op::fft_conv1d{.x = x, .w = r(kF32, {4, 4})}, Code::shape_mismatch, {"fft_conv1d"});
+  r.refuses(op::fft_conv1d{.x = x, .w = r(kF32, {4, 1, 4})}, Code::shape_mismatch, {"fft_conv1d"});
   r.refuses(op::fft_conv1d{.mode = "wrap", .x = x, .w = w}, Code::invalid_argument, {"mode"});
 }
 
