@@ -13,7 +13,7 @@
 
 extern __shared__ __align__(16) unsigned char memory[];
 
-// x and y are used once; what step 1 hands to step 2 should stay in the cache.
+// x and y are used once; what step 1 hands to step 2 may stay in the cache.
 __device__ __forceinline__ c64 read(const c64* at) {
   if constexpr (STEP == 2) {
     const Vec<f32, 2> v = load<f32, 2>(&at->re);
