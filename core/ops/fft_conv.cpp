@@ -48,10 +48,11 @@ void fft_conv1d_shape(Infer& i, const op::fft_conv1d& n) {
   for (const auto& [name, v] : {std::pair{"x", n.x}, std::pair{"w", n.w}})
     want_points(i, cat("operand ", name, ": last axis"), last_dim(i.shape(v)));
   want_points(i, "operands x and w: length of the full convolution", last_dim(x) + last_dim(w) - 1);
-  Shape x_batch = x, w_batch = w;
-  x_batch[x.rank() - 1] = w_batch[w.rank() - 1] = 1;
-  Shape y = broadcast(x_batch, w_batch, i.who());
-  y[y.rank() - 1] = kept(n.mode, last_dim(x), last_dim(w)).length;
+  Shape x_batch, w_batch;
+  for (int k = 0; k + 1 < x.rank(); ++k) x_batch.push(x[k]);
+  for (int k = 0; k + 1 < w.rank(); ++k) w_batch.push(w[k]);
+  Shape y = broadcast(x_batch, w_batch, cat(i.who(), ": batch dims of operands x and w"));
+  y.push(kept(n.mode, last_dim(x), last_dim(w)).length);
   i.out(0, {t, sized(i, y)});
 }
 

@@ -310,7 +310,7 @@ Vector3 directions(Builder& b, Value means, Value viewmats) {
   return d;
 }
 
-// A Gaussian that is not finite gets the color of zeros, and no gradient.
+// A Gaussian or a camera that is not finite counts as one of zeros, and has no gradient.
 bool splat_sh_lower(Lower& l, const op::splat_sh& one) {
   Builder& b = l.b;
   op::splat_sh n = one;
@@ -320,6 +320,8 @@ bool splat_sh_lower(Lower& l, const op::splat_sh& one) {
   const Value good = b.compare("ne", rows, b.scalar_int(kI32, 0));
   n.means = b.where(b.unsqueeze(good, 1), n.means, zero);
   n.coeffs = b.where(b.unsqueeze(b.unsqueeze(good, 1), 2), n.coeffs, zero);
+  const Value camera = b.compare("ne", finite_rows(b, n.viewmats), b.scalar_int(kI32, 0));
+  n.viewmats = b.where(b.unsqueeze(b.unsqueeze(camera, 1), 2), n.viewmats, zero);
   // One sum over all terms: its gradient by the coefficients is one product, where a sum term by term
   // would write all coefficients for each.
   std::vector<Value> basis = harmonics(b, directions(b, n.means, n.viewmats), n.degree);

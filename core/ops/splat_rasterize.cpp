@@ -388,7 +388,8 @@ Gradients gradients_of(Builder& b, const op::splat_rasterize_backward& n,
           return in.sum(in.where(free, in.times(v, dpower), zero), {1});
         };
         const auto half = [&](Value v) { return in.times(in.times(v, v), 0.5); };
-        const Value dcolors = in.sum(in.times(in.unsqueeze(weight, 2), upstream), {1}, false);
+        const Value shares = in.times(in.unsqueeze(weight, 2), upstream);
+        const Value dcolors = in.sum(in.where(in.unsqueeze(on, 2), shares, zero), {1}, false);
         const Value all =
             in.concat({product(e.slope_x), product(e.slope_y), product(half(e.dx)),
                        product(in.times(e.dx, e.dy)), product(half(e.dy)),

@@ -4,6 +4,8 @@
 
 #include <charconv>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -21,4 +23,13 @@ inline int64_t number(std::string_view name, std::string_view text, int64_t leas
     throw Usage(std::string(name) + ": expected a number from " + std::to_string(least) + " to " +
                 std::to_string(most) + ", got '" + std::string(text) + "'");
   return n;
+}
+
+// --help prints the usage and ends the program.
+inline void answer_help(int argc, char** argv, const char* usage) {
+  for (int i = 1; i < argc; ++i)
+    if (std::string_view(argv[i]) == "--help") {
+      std::fputs(usage, stdout);
+      std::exit(0);
+    }
 }

@@ -39,6 +39,7 @@ struct Options {
 };
 
 Options parse(int argc, char** argv) {
+  answer_help(argc, argv, kUsage);
   Options o;
   for (int i = 1; i < argc; ++i) {
     const std::string_view name = argv[i];
@@ -330,7 +331,10 @@ void save_values(const tenon::Runtime& runtime, const Options& o, const Data& da
 }
 
 volatile std::sig_atomic_t stopped = 0;
-void stop(int) { stopped = 1; }
+void stop(int) {
+  stopped = 1;
+  std::signal(SIGINT, SIG_DFL);  // once more kills
+}
 
 int lay_out(const Options& o) {
   check_writable(o.out);
@@ -373,7 +377,7 @@ int lay_out(const Options& o) {
   if (stopped) return 130;
   if (!exact) throw std::runtime_error("the neighbours are not those of a plain search");
   // After a few steps, little has moved.
-  if (o.steps >= 100 && (same < 0.9 || kept(near, after, o.k) < kept(near, before, o.k)))
+  if (o.steps >= 100 && (same < 0.9 || kept(near, after, o.k) < 0.9 * kept(near, before, o.k)))
     throw std::runtime_error("the layout does not keep neighbours together");
   return 0;
 }
@@ -383,6 +387,7 @@ int lay_out(const Options& o) {
 int main(int argc, char** argv) try {
   std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // a pipe gets each line at once
   std::signal(SIGINT, stop);
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe does not end the layout
   return lay_out(parse(argc, argv));
 } catch (const Usage& e) {
   std::fprintf(stderr, "neighbours: %s\n%s", e.what(), kUsage);

@@ -67,7 +67,12 @@ class Picture {
 inline void check_writable(const std::string& file) {
   if (std::filesystem::is_directory(file))
     throw std::runtime_error(file + ": is a directory, expected a file");
+  // Picture::write would put a file in the place of a device or a pipe.
+  if (std::filesystem::exists(file) && !std::filesystem::is_regular_file(file))
+    throw std::runtime_error(file + ": is a device or a pipe, expected a file");
   const std::string part = file + ".part";
+  if (std::filesystem::exists(part))
+    throw std::runtime_error(part + ": exists, expected no file of this name; remove it");
   std::FILE* const out = std::fopen(part.c_str(), "wb");
   if (!out) throw std::runtime_error(file + ": cannot be written");
   std::fclose(out);

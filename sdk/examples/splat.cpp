@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <optional>
 #include <random>
@@ -45,6 +46,7 @@ struct Options {
 };
 
 Options parse(int argc, char** argv) {
+  answer_help(argc, argv, kUsage);
   Options o;
   const std::map<std::string_view, std::array<int64_t, 2>> limits = {
       {"--gaussians", {16, 4'000'000}},
@@ -71,6 +73,7 @@ Options parse(int argc, char** argv) {
     else
       o.*numbers.at(name) = number(name, value, limits.at(name)[0], limits.at(name)[1]);
   }
+  if (o.out.empty()) throw Usage("--out: expected the name of a folder, got nothing");
   return o;
 }
 
@@ -242,7 +245,8 @@ double psnr(const std::vector<float>& a, const std::vector<float>& b) {
 constexpr int64_t kBands = 9;  // of spherical harmonics of degree 2
 
 void set_weights(tenon::Store& store, const tenon::Runtime& runtime,
-                 const std::vector<Camera>& cameras, const Lens& lens, int64_t count) {
+                 const std::vector<Camera>& cameras, const Lens& lens, int64_t count,
+                 const std::string& device) {
   std::mt19937 random(11);
   const auto uniform = [&] { return random() / 4294967296.0; };
   std::vector<float> means, colors, quats, opacities(static_cast<size_t>(count), -1.0f);
@@ -266,7 +270,7 @@ void set_weights(tenon::Store& store, const tenon::Runtime& runtime,
   tenon::Graph g("neighbours");
   const tenon::Node near = g.knn({.k = 3, .x = g.input("points", {tenon::f32, {count, 3}})});
   g.output("distance", near[1]);
-  const tenon::Executable executable(runtime, g, store);
+  const tenon::Executable executable(runtime, g, store, {.device = device});
   tenon::Context run(executable);
   run.set("points", {count, 3}, means);
   run.run();
@@ -283,12 +287,23 @@ void set_weights(tenon::Store& store, const tenon::Runtime& runtime,
   store.set(TENON_SPACE_WEIGHT, "colors", {count, kBands, 3}, colors);
 }
 
-// One view, and the training step that fits it. `entries` is the room for pairs of a Gaussian and a tile that it touches.
+// One view, the training step that fits it, and a count of the pairs of a Gaussian and a tile that it touches in a view.
+// `entries` is the room for these pairs.
 struct Graphs {
-  tenon::Graph view{"view"}, step{"step"};
+  tenon::Graph view{"view"}, step{"step"}, pairs{"pairs"};
 
   Graphs(const Lens& lens, int64_t count, int64_t entries) {
     view.output("image", render(view, lens, count, entries));
+    const tenon::Node seen = pairs.splat_project(
+        pairs.weight("means", {tenon::f32, {count, 3}}),
+        pairs.weight("quats", {tenon::f32, {count, 4}}),
+        pairs.exp(pairs.weight("scales", {tenon::f32, {count, 3}})),
+        pairs.input("camera", {tenon::f32, {1, 4, 4}}),
+        pairs.input("lens", {tenon::f32, {1, 3, 3}}), {.width = lens.width, .height = lens.height});
+    pairs.output("count", pairs.splat_bin(seen[0], seen[1], seen[2],
+                                          {.width = lens.width,
+                                           .height = lens.height,
+                                           .max_intersections = entries})[2]);
     tenon::Graph& g = step;
     const Value image = render(g, lens, count, entries);
     const Value target = g.input("target", {tenon::f32, {1, lens.height, lens.width, 3}});
@@ -327,7 +342,8 @@ struct Graphs {
   }
 };
 
-// Runs both graphs. Where a view has more entries than there is room for, the room is doubled.
+// Runs the graphs. Where a view has more entries than there is room for, the room is doubled. A step that fails leaves its
+// weights undefined, so the entries are counted before it.
 class Fit {
  public:
   Fit(const tenon::Runtime& runtime, tenon::Store& store, const Lens& lens, int64_t count,
@@ -337,7 +353,9 @@ class Fit {
         lens_(lens),
         count_(count),
         device_(std::move(device)),
-        entries_(8 * count) {
+        most_(std::min<int64_t>(count * ((lens.width + 15) / 16) * ((lens.height + 15) / 16),
+                                std::numeric_limits<int32_t>::max())),
+        entries_(std::min(8 * count, most_)) {
     compile();
   }
   std::vector<float> view(const Camera& camera) {
@@ -349,14 +367,16 @@ class Fit {
     });
   }
   float step(const Camera& camera, const std::vector<float>& target, double rate) {
-    return with_room([&] {
-      tenon::Context& run = *step_run_;
-      set_camera(run, camera);
-      run.set("target", {1, lens_.height, lens_.width, 3}, target);
-      run.set("rate", static_cast<float>(rate));
-      run.run();
-      return run.get_scalar<float>("loss");
+    with_room([&] {
+      set_camera(*pairs_run_, camera);
+      pairs_run_->run();
     });
+    tenon::Context& run = *step_run_;
+    set_camera(run, camera);
+    run.set("target", {1, lens_.height, lens_.width, 3}, target);
+    run.set("rate", static_cast<float>(rate));
+    run.run();
+    return run.get_scalar<float>("loss");
   }
 
  private:
@@ -367,10 +387,11 @@ class Fit {
   void compile() {
     const Graphs graphs(lens_, count_, entries_);
     store_.add_missing(graphs.step);
-    view_run_.reset(), step_run_.reset();
+    view_run_.reset(), step_run_.reset(), pairs_run_.reset();
     view_.emplace(runtime_, graphs.view, store_, tenon::ExecutableOptions{.device = device_});
     step_.emplace(runtime_, graphs.step, store_, tenon::ExecutableOptions{.device = device_});
-    view_run_.emplace(*view_), step_run_.emplace(*step_);
+    pairs_.emplace(runtime_, graphs.pairs, store_, tenon::ExecutableOptions{.device = device_});
+    view_run_.emplace(*view_), step_run_.emplace(*step_), pairs_run_.emplace(*pairs_);
   }
   template <class Run>
   auto with_room(const Run& run) -> decltype(run()) {
@@ -378,8 +399,8 @@ class Fit {
         return run();
       } catch (const tenon::Error& e) {
         const bool full = e.code() == TENON_OUT_OF_MEMORY || e.code() == TENON_INDEX_OUT_OF_RANGE;
-        if (!full || entries_ > 1024 * count_) throw;
-        entries_ *= 2;
+        if (!full || entries_ == most_) throw;
+        entries_ = std::min(2 * entries_, most_);
         compile();
       }
   }
@@ -389,9 +410,10 @@ class Fit {
   Lens lens_;
   int64_t count_;
   std::string device_;
+  int64_t most_;  // each Gaussian in each tile of 16 x 16 pixels
   int64_t entries_;
-  std::optional<tenon::Executable> view_{}, step_{};
-  std::optional<tenon::Context> view_run_{}, step_run_{};
+  std::optional<tenon::Executable> view_{}, step_{}, pairs_{};
+  std::optional<tenon::Context> view_run_{}, step_run_{}, pairs_run_{};
 };
 
 // ---- pictures
@@ -411,7 +433,10 @@ void write(const std::filesystem::path& file, const std::vector<std::vector<floa
 }
 
 volatile std::sig_atomic_t stopped = 0;
-void stop(int) { stopped = 1; }
+void stop(int) {
+  stopped = 1;
+  std::signal(SIGINT, SIG_DFL);  // once more kills
+}
 
 int run(const Options& o) {
   constexpr int kViews = 40, kHeldOut = 4;
@@ -429,7 +454,7 @@ int run(const Options& o) {
 
   const tenon::Runtime runtime;
   tenon::Store store(runtime);
-  set_weights(store, runtime, cameras, lens, o.gaussians);
+  set_weights(store, runtime, cameras, lens, o.gaussians, o.device);
   Fit fit(runtime, store, lens, o.gaussians, o.device);
   const auto measure = [&] {
     double sum = 0;
@@ -469,7 +494,9 @@ int run(const Options& o) {
       "turntable_*.png\n",
       before, after, folder.string().c_str());
   if (stopped) return 130;
-  return after > before ? 0 : 1;
+  if (!(after > before))
+    throw std::runtime_error("the fit has not come closer to the held-out views");
+  return 0;
 }
 
 }  // namespace
@@ -478,6 +505,7 @@ int main(int argc, char** argv) try {
   const Options options = parse(argc, argv);
   std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // a pipe gets each line at once
   std::signal(SIGINT, stop);
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe does not end the fit
   return run(options);
 } catch (const Usage& e) {
   std::fprintf(stderr, "splat: %s\n%s", e.what(), kUsage);

@@ -146,6 +146,42 @@ TEST_SUITE("splats") {
     }
   }
 
+  TEST_CASE("splats: a conic that is not finite, and a camera that is not, poison no gradient") {
+    constexpr float kInf = std::numeric_limits<float>::infinity();
+    for (const std::string& device : control_devices()) {
+      CAPTURE(device);
+      Graph g("conic");
+      op::splat_rasterize n{.width = 3, .height = 1};
+      n.means2d = g.input("means", {f32, {1, 2, 2}});
+      n.conics = g.input("conics", {f32, {1, 2, 3}});
+      n.colors = g.input("colors", {f32, {1, 2, 1}});
+      n.opacities = g.input("opacities", {f32, {2}});
+      n.tile_offsets = g.input("offsets", {i32, {1, 1, 1}});
+      n.ids = g.input("ids", {i32, {2}});
+      const Value loss = g.add(op::reduce{.kind = "sum", .x = g.add(n)[0]});
+      g.output("d", g.gradients(loss, {n.means2d})[0]);
+      const Tensor d = run(device, g,
+                           {{"means", floats({1, 2, 2}, {0.5f, 0.5f, 0.5f, 0.5f})},
+                            {"conics", floats({1, 2, 3}, {1, 0, kInf, 1, 0, 1})},
+                            {"colors", floats({1, 2, 1}, {1, 2})},
+                            {"opacities", floats({2}, {0.5f, 0.6f})},
+                            {"offsets", tensor<int32_t>(i32, {1, 1, 1}, {0})},
+                            {"ids", tensor<int32_t>(i32, {2}, {0, 1})}})
+                           .at("d");
+      const auto x = d.values<float>();
+      CHECK((x[0] == 0 && x[1] == 0 && std::isfinite(x[2]) && std::isfinite(x[3])));
+
+      Render r(6);
+      r.give_gradients();
+      Inputs inputs = render_inputs(6);
+      inputs[5].second.values<float>()[0] = kInf;  // viewmats
+      for (const auto& [name, value] : run(device, r.g, inputs)) {
+        CAPTURE(name);
+        CHECK(std::ranges::all_of(value.values<float>(), [](float v) { return v == 0; }));
+      }
+    }
+  }
+
   TEST_CASE("splats: each run has the same bits") {
     Render r(400);
     r.give_gradients();

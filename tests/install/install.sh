@@ -99,8 +99,10 @@ cmake -S "$work/examples" -B "$work/examples/build" -G Ninja -DCMAKE_PREFIX_PATH
   "-DCMAKE_C_FLAGS=-Wall -Wextra -Werror -pedantic" "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror" >> "$work/log"
 cmake --build "$work/examples/build" -j2 >> "$work/log"
 for program in line_c line_cpp training decoding own_op; do echo "$program"; "$work/examples/build/$program"; done
-for program in neighbours listen; do  # where libpng and libsndfile are installed
-  [ ! -x "$work/examples/build/$program" ] || (cd "$work" && "$work/examples/build/$program" > "$work/$program.log")
+for program in neighbours listen "splat --gaussians 500 --width 64 --height 48 --steps 30 --turntable 1"; do  # where libpng and libsndfile are installed
+  read -r name options <<< "$program"
+  # shellcheck disable=SC2086  # options are words
+  [ ! -x "$work/examples/build/$name" ] || (cd "$work" && "$work/examples/build/$name" $options > "$work/$name.log")
 done
 mkdir "$work/mini"
 cp "$work/examples/build/tenon_plugin_mini.so" "$work/mini/"

@@ -35,8 +35,9 @@ struct Augmented {
 // L·U = P·A takes the place of A, L⁻¹·P·B that of B. Blocks of columns [first, end) follow each other;
 // first is a multiple of kLinalgBlock. Before the first one `perm` is 0, 1, .. n - 1.
 //
-// Eliminates the columns of a block, up to whole_vectors(end), and exchanges whole rows. Returns false if a pivot is 0 or not
-// finite; then without `keep` the content is undefined, and with it columns of zeros are left alone.
+// Eliminates the columns of a block, up to whole_vectors(end), and exchanges whole rows. Returns
+// false if a pivot is 0 or not finite. Then the content is undefined without `keep`; with it, columns
+// whose pivot is 0 are left alone.
 bool linalg_factor_block(const Augmented<float>& m, int64_t first, int64_t end, bool keep);
 bool linalg_factor_block(const Augmented<double>& m, int64_t first, int64_t end, bool keep);
 // Lets columns [j, j_end) behind a block follow, whole vectors from a multiple of a vector on. Threads

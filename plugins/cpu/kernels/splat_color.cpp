@@ -51,6 +51,8 @@ struct Colors {
     T sum[3] = {0, 0, 0};
     const bool good = all_finite(coeffs, 3 * terms) && (degree == 0 || all_finite(mean, 3));
     if (good && degree > 0) {
+      constexpr T kNone[16] = {};
+      if (!all_finite(view, 16)) view = kNone;
       T d[3], largest = 0;
       for (int c = 0; c < 3; ++c) {
         d[c] = mean[c] + (view[c] * view[3] + view[4 + c] * view[7] + view[8 + c] * view[11]);

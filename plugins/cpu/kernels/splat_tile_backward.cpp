@@ -58,9 +58,11 @@ void gradients(const SplatTile<T>& s, int64_t place, const BackState<T>& state, 
   V h = zero, h_u = zero, h_y = zero, h_xx = zero, h_xy = zero, h_yy = zero;
   V dcolor[kChannels ? kChannels : kMostChannels];
   for (int64_t c = 0; c < channels; ++c) dcolor[c] = zero;
+  bool blended = false;
   each_vector(
       s, place, state, entry,
       [&](int64_t x, int64_t at, const SplatLanes<typename Entry::D>& e) HWY_ATTR {
+        blended = true;
         const V light = hn::LoadU(d, state.light + at);
         const V rest = hn::LoadU(d, state.rest + at);
         const V through = hn::Div(one, hn::Sub(one, e.alpha));
@@ -88,6 +90,8 @@ void gradients(const SplatTile<T>& s, int64_t place, const BackState<T>& state, 
         h_xy = hn::MulAdd(by_x, dy, h_xy);
         h_yy = hn::MulAdd(by_y, dy, h_yy);
       });
+  // A conic that is not finite times a sum of 0 is NaN.
+  if (!blended) return void(std::fill_n(to, 6 + channels, T{0}));
   const auto sum = [&](V v) HWY_ATTR { return hn::GetLane(hn::SumOfLanes(d, v)); };
   const T by_u = sum(h_u), by_y = sum(h_y);
   to[0] = -(2 * pair.square * by_u + pair.mixed * by_y);

@@ -277,7 +277,7 @@ void hand_rows(Suite& s) {
        "alphas that are not finite or too small, and powers below 0",
        {0, 0, 0, -1, 0, -1},
        {kInf, 0.5},
-       {3, 0.5 * 0 + 3, 3},
+       {3, 3, 3},
        {0, 0, 0},
        {-1, -1, -1}},
       {"transparent",

@@ -3667,7 +3667,8 @@ def fft_conv1d(x: ArrayLike, w: ArrayLike, *, mode: str = "full") -> Array:
     - mode: the part that is kept. full: all A + B - 1 elements. same: A elements, from (B - 1)/2 (rounded down) on.
       valid: the max(A, B) - min(A, B) + 1 elements in which the shorter operand lies wholly in the longer one.
 
-    Edge cases. An empty last axis is an error. A NaN or an infinity in a row reaches all elements of that row.
+    Edge cases. An empty last axis is an error. A NaN or an infinity in a row reaches all elements of that row. So
+    does a sum over a row that overflows, even where the convolution itself would not.
 
     Values of mode: full same valid.
     Gradient: own rule.
@@ -3677,7 +3678,7 @@ def fft_conv1d(x: ArrayLike, w: ArrayLike, *, mode: str = "full") -> Array:
 
 def fftfreq(*, n: int = 0, d: float = 1.0, onesided: builtins.bool = False, dtype: DTypeLike | None = "f32") -> Array:
     """The frequencies of the bins of a transform, in cycles per unit of d: y [n] = [0, 1, .., ceil(n/2) - 1,
-    -floor(n/2), .., -1]/(n·d). That in the middle of an even n is negative.
+    -floor(n/2), .., -1]/(n·d). If n is even, the middle frequency is negative.
 
     - n: required; the length of the transform. d: the time between two samples, not 0.
     - onesided: the bins of rfft: y [n/2 + 1] = [0, 1, .., floor(n/2)]/(n·d).
@@ -3695,11 +3696,11 @@ def fftfreq(*, n: int = 0, d: float = 1.0, onesided: builtins.bool = False, dtyp
 
 
 def fftshift(x: ArrayLike, axes: Sequence[int] = (), *, inverse: builtins.bool = False) -> Array:
-    """Moves bin 0 of x, of any dtype, to the middle of the axes: each axis turns by half its length (rounded down),
-    elements that leave it at the end come back in front of y.
+    """Moves bin 0 to the middle of each axis: along an axis of length n, y_i = x_((i - floor(n/2)) mod n). x has any
+    dtype of whole bytes.
 
     - axes: each once; empty means all.
-    - inverse: turns back. For odd lengths this is another shift.
+    - inverse: undoes the shift. For an odd length the two shifts differ by one element.
 
     Gradient: own rule.
     """
@@ -3767,7 +3768,7 @@ def splat_sh(means: ArrayLike, viewmats: ArrayLike, coeffs: ArrayLike, *, degree
     The harmonics have the signs of 3D Gaussian splatting: Y_0 = 0.2821, Y_1..3 = 0.4886·(-y, z, -x), and so on.
 
     Edge cases. A mean in the camera's centre has d = 0. A Gaussian whose coefficients, or above degree 0 whose mean,
-    are not all finite counts as one of zeros, without a gradient.
+    are not all finite counts as one of zeros, without a gradient. So does a camera whose matrix is not all finite.
 
     Gradient: by decomposition.
     """
