@@ -35,7 +35,7 @@ def listen(work):
     n_fft, mels = 2048, 80
     said = subprocess.run([LISTEN, "--out", work / "l", "--values", work / "l.st"], check=True, capture_output=True, text=True).stdout
     got = values(work / "l.st")
-    rate, x = scipy.io.wavfile.read(work / "l.wav")
+    rate, x = scipy.io.wavfile.read(work / "l_tones.wav")
     x = x.astype(numpy.float64)
     hertz, power = scipy.signal.welch(x, rate, nperseg=n_fft)
     decibels = 10 * numpy.log10(power + 1e-20)
