@@ -173,7 +173,10 @@ void real_shape(Infer& i, const Op& n, bool to_bins) {
     i.fail(Code::invalid_argument, "operand x: axis ", axis, ": expected a length from 1 on, got ",
            i.type(n.x).text());
   const int64_t length = length_of(n, shape[axis]);
-  want_points(i, n.n == 0 ? cat("operand x: axis ", axis) : "attribute n", length);
+  const std::string what = n.n != 0  ? "attribute n"
+                           : to_bins ? cat("operand x: axis ", axis)
+                                     : "attribute n, by default 2 (bins - 1)";
+  want_points(i, what, length);
   shape[axis] = to_bins ? length / 2 + 1 : length;
   const DType t = i.dtype(n.x);
   i.out(0, {to_bins ? sdk::complex_dtype(t) : sdk::part_dtype(t), sized(i, shape)});

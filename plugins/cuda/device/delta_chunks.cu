@@ -80,6 +80,15 @@ __device__ inline void for_pairs(int row, F&& f) {
 __device__ inline void put_pair(T* to, f32 low, f32 high) {
   *reinterpret_cast<u32*>(to) = narrow_pair(low, high, T{});
 }
+__device__ inline bool is_finite(f32 x) { return fabsf(x) <= 3.402823466e38f; }
+// Are all numbers of the rows that read_rows read finite?
+template <int kWidth, int kTo>
+__device__ inline bool rows_are_finite(const T (*rows)[kTo]) {
+  bool fine = true;
+  for (int i = threadIdx.x; i < kTokens * kWidth; i += kThreads)
+    fine = fine && is_finite((f32)widen(rows[i / kWidth][i % kWidth]));
+  return fine;
+}
 __device__ inline f32 inverse_length(f32 squares) { return 1.f / sqrtf(squares + 1e-6f); }
 
 #endif
@@ -116,15 +125,20 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const T* const keys = static_cast<const T*>(s.k) + place.key_row(s) * s.keys;
   const T* const queries = static_cast<const T*>(s.q) + place.key_row(s) * s.keys;
   f32* const facts = to.facts + place.index(s) * 3 * kTokens;
+  bool odd = false;
 
   read_rows<kKeys>(keys, key_stride, place.count, a.k);
   if (threadIdx.x < kTokens) {
     const int t = threadIdx.x;
     const i64 row = place.row(s) + (i64)t * heads;
-    a.g[t] = t < place.count ? s.g[row] : 0.f;
+    // Sums of g keep their last bits: e^-128 is 0 as well.
+    const f32 g = t < place.count ? s.g[row] : 0.f;
+    a.g[t] = g < -128.f ? -128.f : g;
     a.beta[t] = t < place.count ? (f32)widen(static_cast<const T*>(s.beta)[row]) : 0.f;
+    odd = !(g <= 0.f) || !is_finite(a.beta[t]);
   }
   __syncthreads();
+  odd = odd || !rows_are_finite<kKeys>(a.k);
   if (threadIdx.x < kTokens) {
     f32 sum = 0;
     for (int t = 0; t <= (int)threadIdx.x; ++t) sum += a.g[t];
@@ -202,12 +216,15 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     __syncthreads();
     read_rows<kColumns>(values + first, value_stride, place.count, a.v);
     __syncthreads();
+    odd = odd || !rows_are_finite<kColumns>(a.v);
     f32 acc[8][4] = {};
     multiply<kTokens, true, false>(acc, a.for_v, own, a.v);
     for_pairs(own, [&](int j, int at, int row, int column) {
-      put_pair(u + row * s.values + first + column, acc[j][at], acc[j][at + 1]);
+      put_pair(u + (i64)row * s.values + first + column, acc[j][at], acc[j][at + 1]);
     });
   }
+  odd = __syncthreads_or(odd) != 0;
+  if (threadIdx.x == 0) to.odd[place.index(s)] = odd;
 #endif
 }
 
@@ -220,6 +237,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2)
   const int heads = s.heads * s.each, column = (int)(blockIdx.x % s.tiles) * kColumns;
   const i64 outer = blockIdx.x / s.tiles, sequence = outer / heads;
   const int head = (int)(outer % heads);
+  if (is_odd(s, from.odd, sequence, head)) return;  // delta_rule.cu takes it
   const int own = threadIdx.x / 32 * 16;
   const i64 key_stride = (i64)s.heads * s.keys, chunks = (s.tokens + kTokens - 1) / kTokens;
   const i64 state_at = outer * s.keys * (i64)s.values + column;
@@ -259,7 +277,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2)
       const T* const u =
           static_cast<const T*>(from.u) + place.index(s) * kTokens * s.values + column;
       for_pairs(own, [&](int j, int at, int row, int c) {
-        const u32 word = *reinterpret_cast<const u32*>(u + row * s.values + c);
+        const u32 word = *reinterpret_cast<const u32*>(u + (i64)row * s.values + c);
         const f32 low = widen_half(word, 0, T{}) - acc[j][at];
         const f32 high = widen_half(word, 1, T{}) - acc[j][at + 1];
         const f32 late = a.key[row] * expf(end - a.gamma[row]);

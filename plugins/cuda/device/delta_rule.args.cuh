@@ -13,6 +13,7 @@ struct DeltaRule {
   i32 sequences, tiles;           // tiles: blocks of a value head
   f32 scale;
   bool unit, wide;  // wide: ends are i64, else i32
+  const i32* odd;   // of DeltaChunks; null: token by token for all heads
 };
 // saved: the states before each chunk of tokens, [chunks, HV, K, V], where chunk c of a sequence that
 // begins with token t of entry b is number (b T + t) / kChunk + sequence + c. rest: r of each token,
@@ -34,5 +35,17 @@ struct DeltaRuleGradients {
 struct DeltaChunks {
   void *w, *u;
   f32* facts;
+  i32* odd;  // of each chunk: it has growth, or numbers that are not finite
 };
+#ifdef __CUDACC__
+// Has a head of a sequence such a chunk? Then it goes token by token, which rounds no growth and keeps
+// what is not finite out of earlier tokens. All threads of the block come here.
+__device__ inline bool is_odd(const DeltaRule& s, const i32* odd, i64 sequence, int head) {
+  const i64 chunks = (s.tokens + 63) / 64, heads = (i64)s.heads * s.each;
+  bool found = false;
+  for (i64 c = threadIdx.x; c < chunks; c += blockDim.x)
+    found = found || odd[(sequence * chunks + c) * heads + head] != 0;
+  return __syncthreads_or(found) != 0;
+}
+#endif
 TENON_ARGUMENTS_END

@@ -51,7 +51,7 @@ struct Place {
   }
 };
 
-// Row `k` of this thread, j of its columns.
+// Row i of this thread, and the first of its columns.
 __device__ inline int own_key(int i) {
   return (i / kWidth * kLanes + (int)threadIdx.x % kLanes) * kWidth + i % kWidth;
 }

@@ -133,6 +133,11 @@ sdk::Kernel make_chunks(const Problem& p, const sdk::Node& node) {
                                             define("KEYS", keys)};
   const auto solve = device.code(entries::delta_chunks_solve, defines, solve_bytes(keys));
   const auto walk = device.code(entries::delta_chunks_walk, defines, walk_bytes(keys));
+  // Takes the heads that chunks cannot.
+  const Form form = form_of(p, false);
+  const int64_t shared = form.token_bytes();
+  const auto forward = device.code(entries::delta_rule_forward, form.defines(p.dtype),
+                                   static_cast<uint32_t>(shared));
   const int64_t chunks = p.batch * blocks_for(p.s.tokens, kChunkTokens) * heads;
   const int64_t tiles = p.s.values / kChunkColumns;
   uint64_t scratch = 0;
@@ -140,17 +145,23 @@ sdk::Kernel make_chunks(const Problem& p, const sdk::Node& node) {
     return take_scratch(scratch, static_cast<uint64_t>(chunks * kChunkTokens * bytes));
   };
   const uint64_t w = take(keys * 2), u = take(int64_t{p.s.values} * 2), facts = take(3 * 4);
+  const uint64_t odd = take_scratch(scratch, static_cast<uint64_t>(chunks) * 4);
   const Grid first{.blocks = launchable(chunks), .threads = 128, .shared = solve_bytes(keys)};
   const Grid second{
       .blocks = launchable(p.batch * heads * tiles), .threads = 128, .shared = walk_bytes(keys)};
-  sdk::Kernel kernel = kernel_of({solve, walk}, [=, last = node.out(1).position()](
-                                                    const sdk::Call& c) {
-    args::DeltaRule own = p.at(c, Form(keys));
-    own.tiles = static_cast<int32_t>(tiles);
-    const args::DeltaChunks kept{scratch_at(c, w), scratch_at(c, u), scratch_at<float>(c, facts)};
-    solve.launch(c, first, own, kept);
-    walk.launch(c, second, own, kept, c.outputs[0], c.out<float>(last));
-  });
+  const Grid third = p.grid(form, shared);
+  sdk::Kernel kernel =
+      kernel_of({solve, walk, forward}, [=, last = node.out(1).position()](const sdk::Call& c) {
+        args::DeltaRule own = p.at(c, form);
+        own.odd = scratch_at<int32_t>(c, odd);
+        const args::DeltaRule by_token = own;
+        own.tiles = static_cast<int32_t>(tiles);
+        const args::DeltaChunks kept{scratch_at(c, w), scratch_at(c, u),
+                                     scratch_at<float>(c, facts), scratch_at<int32_t>(c, odd)};
+        solve.launch(c, first, own, kept);
+        walk.launch(c, second, own, kept, c.outputs[0], c.out<float>(last));
+        forward.launch(c, third, by_token, c.outputs[0], c.out<float>(last));
+      });
   kernel.scratch = scratch;
   return kernel;
 }

@@ -29,8 +29,7 @@ FramePlan::FramePlan(CudaDevice& device, const FrameForm& f, const sdk::Value& x
     if (shared <= room) break;
   }
   if (count == 0)
-    throw Refusal::shape("frames of " + std::to_string(f.size) +
-                         " samples do not fit shared memory");
+    throw Refusal::shape("frames of " + std::to_string(f.size) + " samples do not fit a block");
   const auto on_pairs = [](const sdk::Value& v) {
     return v.alignment() > 0 && v.alignment() % 8 == 0;
   };

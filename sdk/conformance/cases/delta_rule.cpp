@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // gated_delta_rule and its backward op. Keys are short enough that no step lets the state grow.
 #include <cmath>
+#include <limits>
 
 #include "cases/families.hpp"
 
@@ -298,6 +299,42 @@ void known_rows(Suite& s) {
                b.expect("o", {15000});
              },
          .tolerance = scaled(64)});
+  // beta = 1, and one key, or keys at right angles: the state maps k to v after each token, so o is v.
+  struct Hard {
+    const char* id;
+    const char* sentence;
+    double g, last;  // of all tokens but one; of v's last number
+  };
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  for (const Hard& hard : {Hard{"growth", "decays above 1 over a chunk", 0.2, 1},
+                           Hard{"reset", "a decay of 0 within a chunk", -kInf, 1},
+                           Hard{"nan", "NaN does not reach earlier tokens", -0.1, kNan}})
+    s.add({.id = std::string("delta-rule-exact-") + hard.id,
+           .sentence = std::string("gated_delta_rule: ") + hard.sentence,
+           .build =
+               [=](CaseBuilder& b) {
+                 constexpr int64_t kTokens = 64, kSize = 64;
+                 std::vector<double> key(kTokens * kSize), v(kTokens * kSize);
+                 std::vector<double> g(kTokens, hard.g == -kInf ? -0.1 : hard.g);
+                 g[5] = hard.g;
+                 for (size_t i = 0; i < v.size(); ++i) {
+                   key[i] = i % kSize == (hard.g > 0 ? 0 : i / kSize);
+                   v[i] = static_cast<double>(i * 7 % 11) - 5;
+                 }
+                 v.back() = hard.last;
+                 op::gated_delta_rule n{.scale = 1};
+                 n.q = b.input("q", {1, kTokens, 1, kSize}, Fill::list(key));
+                 n.k = b.input("k", {1, kTokens, 1, kSize}, Fill::list(key));
+                 n.v = b.input("v", {1, kTokens, 1, kSize}, Fill::list(v));
+                 n.g = b.input("g", b.own_acc(), {1, kTokens, 1}, Fill::list(g));
+                 n.beta =
+                     b.input("beta", {1, kTokens, 1}, Fill::list(std::vector<double>(kTokens, 1)));
+                 b.output("o", b.add(n)[0]);
+                 b.expect("o", v);
+                 b.scale("o", [&] { return b.number(5); });
+               },
+           .tolerance = scaled(64)});
   struct Bad {
     const char* id;
     const char* sentence;
