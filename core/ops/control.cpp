@@ -473,6 +473,25 @@ Results add_scan(Builder& b, Control scan, const ScanStep& step) {
   return add_control(b, scan, results.size());
 }
 
+Results add_while(Builder& b, Control loop, const LoopGoes& goes, const LoopStep& step) {
+  Graph cond, body;
+  std::vector<Value> asked, inside;
+  for (const std::vector<Value>* values : {&loop.carry, &loop.captured})
+    for (const Value v : *values) {
+      asked.push_back(cond.input(cat(asked.size()), b.type(v)));
+      inside.push_back(body.input(cat(inside.size()), b.type(v)));
+    }
+  const size_t count = loop.carry.size();
+  Builder in_cond(cond, b.provenance), in_body(body, b.provenance);
+  cond.output("goes", goes(in_cond, std::span<const Value>(asked).first(count)));
+  const std::span<const Value> all(inside);
+  const std::vector<Value> next = step(in_body, all.first(count), all.subspan(count));
+  for (size_t k = 0; k < next.size(); ++k) body.output(cat(k), next[k]);
+  loop.functions = {std::make_shared<const Graph>(std::move(cond)),
+                    std::make_shared<const Graph>(std::move(body))};
+  return add_control(b, loop, count);
+}
+
 void copy_inside(Copier& copy, Builder& b, const Graph& function, NodeId n,
                  std::string_view where) {
   const NodeInfo& node = function[n];

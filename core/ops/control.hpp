@@ -66,6 +66,14 @@ using ScanStep =
 // Adds the node of a Control of kind trips; `step` writes its function.
 Results add_scan(Builder& b, Control scan, const ScanStep& step);
 
+// Writes the functions of a loop: from the carry, whether it goes on (a bool scalar), and from the
+// carry and the captured values, the next carry.
+using LoopGoes = std::function<Value(Builder& b, std::span<const Value> carry)>;
+using LoopStep = std::function<std::vector<Value>(Builder& b, std::span<const Value> carry,
+                                                  std::span<const Value> captured)>;
+// Adds the node of a Control of kind loop; `goes` and `step` write its functions.
+Results add_while(Builder& b, Control loop, const LoopGoes& goes, const LoopStep& step);
+
 // Copies a node of a function into b's graph. It keeps its own marks for recomputation. where: goes
 // before its name, if not empty.
 void copy_inside(Copier& copy, Builder& b, const Graph& function, NodeId node,

@@ -74,26 +74,18 @@ using Step = std::vector<Value> (*)(Builder& b, std::span<const Value> carry,
                                     std::span<const Value> captured, int64_t parameter);
 Results while_any(Builder& b, std::vector<Value> carry, std::vector<Value> captured,
                   int64_t parameter, Step step) {
-  Control loop{.kind = Control::Kind::loop,
-               .carry = carry,
-               .captured = captured,
-               .trips = b.shape(carry[0])[1]};
-  Graph cond, body;
-  std::vector<Value> asked, inside;
-  for (const std::vector<Value>& values : {carry, captured})
-    for (const Value v : values) {
-      asked.push_back(cond.input(cat(asked.size()), b.type(v)));
-      inside.push_back(body.input(cat(inside.size()), b.type(v)));
-    }
-  Builder in_cond(cond, b.provenance), in_body(body, b.provenance);
-  cond.output("goes", in_cond.reduce("any", asked[0], {0, 1}, false));
-  const std::span<const Value> all(inside);
-  const std::vector<Value> next =
-      step(in_body, all.first(carry.size()), all.subspan(carry.size()), parameter);
-  for (size_t k = 0; k < next.size(); ++k) body.output(cat(k), next[k]);
-  loop.functions = {std::make_shared<const Graph>(std::move(cond)),
-                    std::make_shared<const Graph>(std::move(body))};
-  return add_control(b, loop, carry.size());
+  const Control loop{.kind = Control::Kind::loop,
+                     .carry = carry,
+                     .captured = captured,
+                     .trips = b.shape(carry[0])[1]};
+  return add_while(
+      b, loop,
+      [](Builder& in, std::span<const Value> now) {
+        return in.reduce("any", now[0], {0, 1}, false);
+      },
+      [&](Builder& in, std::span<const Value> now, std::span<const Value> given) {
+        return step(in, now, given, parameter);
+      });
 }
 
 // Keeps the best of the open peaks, and closes those that are too near, until none is open. Of equal

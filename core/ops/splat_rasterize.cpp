@@ -4,7 +4,6 @@
 // S pixels.
 #include <array>
 #include <cmath>
-#include <functional>
 #include <limits>
 
 #include "ops/control.hpp"
@@ -82,27 +81,12 @@ void splat_rasterize_backward_shape(Infer& i, const op::splat_rasterize_backward
 
 // ---- decomposition
 
-// Runs `step` while its condition, the first value of `carry`, holds.
-using Step = std::function<std::vector<Value>(Builder& b, std::span<const Value> carry,
-                                              std::span<const Value> captured)>;
+// Runs `step` while the first carried value holds.
 Results run_while(Builder& b, const std::vector<Value>& carry, const std::vector<Value>& captured,
-                  int64_t trips, const Step& step) {
-  Control loop{.kind = Control::Kind::loop, .carry = carry, .captured = captured, .trips = trips};
-  Graph cond, body;
-  std::vector<Value> asked, inside;
-  for (const std::vector<Value>* values : {&carry, &captured})
-    for (const Value v : *values) {
-      asked.push_back(cond.input(cat(asked.size()), b.type(v)));
-      inside.push_back(body.input(cat(inside.size()), b.type(v)));
-    }
-  Builder in_cond(cond, b.provenance), in_body(body, b.provenance);
-  cond.output("goes", in_cond.copy(asked[0]));
-  const std::span<const Value> all(inside);
-  const std::vector<Value> next = step(in_body, all.first(carry.size()), all.subspan(carry.size()));
-  for (size_t k = 0; k < next.size(); ++k) body.output(cat(k), next[k]);
-  loop.functions = {std::make_shared<const Graph>(std::move(cond)),
-                    std::make_shared<const Graph>(std::move(body))};
-  return add_control(b, loop, carry.size());
+                  int64_t trips, const LoopStep& step) {
+  return add_while(
+      b, {.kind = Control::Kind::loop, .carry = carry, .captured = captured, .trips = trips},
+      [](Builder& in, std::span<const Value> now) { return in.copy(now[0]); }, step);
 }
 
 // x·y + z·w with the rounding errors of both products added (Dekker): where the products cancel, the
