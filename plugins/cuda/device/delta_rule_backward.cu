@@ -10,6 +10,7 @@
 //entry: delta_rule_give_decays = give_decays(const f32*, f32*, i64, i64)
 //entry: delta_rule_give_keys = give_keys(DeltaRule, In, const f32*, Out, i64, f32)
 #include "delta_rule.cuh"
+#include "scatter_sums.cuh"
 
 static_assert(kSteps == kPart, "");
 constexpr int kSums = kByKey ? 3 : 2;  // dq, dk and dg of a row
@@ -36,33 +37,13 @@ __device__ inline void next_state(const Tokens& tokens, int t, State& state) {
   }
 }
 
-// Sums over the groups of lanes of a warp. Each lane keeps some of the values, from the first one on.
-template <int kValues, int kWide>
-__device__ inline void scatter_rows(f32 (&v)[kRows], int group) {
-  if constexpr (kWide > 1) {
-    constexpr int half = kWide / 2;
-    if constexpr (kValues > 1) {
-      const bool upper = (group & half) != 0;
-#pragma unroll
-      for (int j = 0; j < kValues / 2; ++j) {
-        const f32 given = upper ? v[j] : v[j + kValues / 2];
-        const f32 own = upper ? v[j + kValues / 2] : v[j];
-        v[j] = own + __shfl_xor_sync(~0u, given, half * kLanes);
-      }
-      scatter_rows<kValues / 2, half>(v, group);
-    } else {
-      v[0] += __shfl_xor_sync(~0u, v[0], half * kLanes);
-      scatter_rows<1, half>(v, group);
-    }
-  }
-}
 // Adds values of the rows over the columns of a warp; `to`: of the warp.
 __device__ inline void give_sums(f32 (&v)[kRows], f32* to) {
   const int group = threadIdx.x % 32 / kLanes;
   constexpr int each = kRows >= kGroups ? kRows / kGroups : 1;
-  scatter_rows<kRows, kGroups>(v, group);
-  if (kRows < kGroups && group % (kGroups / (kRows < kGroups ? kRows : kGroups)) != 0) return;
-  const int first = kRows >= kGroups ? group * each : group / (kGroups / kRows);
+  scatter_sums<kRows, kGroups>(v, group, kLanes);
+  if (!keeps_sums<kRows, kGroups>(group)) return;
+  const int first = place_of_sums<kRows, kGroups>(group);
 #pragma unroll
   for (int i = 0; i < each; ++i) to[own_key(first + i)] = v[i];
 }
