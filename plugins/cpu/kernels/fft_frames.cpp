@@ -66,7 +66,7 @@ sdk::Kernel make_stft(const sdk::op::stft& n, const sdk::Node& node) {
   const sdk::Type &x = n.x.type(), &y = node.out(0).type();
   if (x.dtype != TENON_DTYPE_F32) throw sdk::Refusal::dtype("x", x.dtype);
   if (!n.onesided) throw sdk::Refusal::attribute("onesided", "false");
-  FrameForm form = frame_form(n, x);
+  FrameForm form = sdk::frame_form(n, x);
   form.hop = n.hop == 0 ? std::max<int64_t>(n.n_fft / 4, 1) : n.hop;
   form.window = n.win_length == 0 ? n.n_fft : n.win_length;
   form.factor = norm_factor(n.normalized ? "ortho" : "backward", false, n.n_fft);

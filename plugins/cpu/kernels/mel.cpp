@@ -54,7 +54,7 @@ Mel mel_of(const Op& n) {
 struct Sound {
   Sound(const Op& n, const sdk::Type& x, const sdk::Type& y)
       : mel(mel_of(n)),
-        frames(frame_form(n, x)),
+        frames(sdk::frame_form(n, x)),
         batch(x.dims[0]),
         samples(x.dims[1]),
         count(y.dims[2]) {

@@ -61,7 +61,7 @@ Grid FramePlan::grid(int64_t batch) const {
 Kernel make_stft(const sdk::op::stft& n, const Node& node) {
   const sdk::Type& x = n.x.type();
   if (x.dtype != TENON_DTYPE_F32) throw Refusal::dtype("x", x.dtype);
-  FrameForm form = frame_form(n, x);
+  FrameForm form = sdk::frame_form(n, x);
   form.frames = node.out(0).type().dims[2];
   form.hop = n.hop == 0 ? std::max<int64_t>(n.n_fft / 4, 1) : n.hop;
   form.window = n.win_length == 0 ? n.n_fft : n.win_length;

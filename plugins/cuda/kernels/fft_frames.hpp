@@ -3,29 +3,11 @@
 #pragma once
 
 #include "fft.hpp"
+#include "tenon/frames.hpp"
 
 namespace tenon::cuda {
 
-struct FrameForm {
-  int64_t samples = 0, size = 1, hop = 1, frames = 0;
-  int64_t border = 0;     // in front of the signal
-  int64_t window = 1;     // in the middle of a frame; the rest of it is 0
-  bool reflects = false;  // the border; else zeros
-  double factor = 1;      // of the transform
-};
-
-// What stft and log_mel_spectrogram have in common.
-template <class Op>
-FrameForm frame_form(const Op& n, const sdk::Type& x) {
-  if (n.pad_mode != "reflect" && n.pad_mode != "constant")
-    throw sdk::Refusal::attribute("pad_mode", n.pad_mode);
-  return {.samples = x.dims[1],
-          .size = n.n_fft,
-          .hop = n.hop,
-          .border = n.center ? n.n_fft / 2 : 0,
-          .window = n.n_fft,
-          .reflects = n.pad_mode == "reflect"};
-}
+using sdk::FrameForm;
 
 // window: absent, or an operand; a table of the kernel's own is aligned.
 struct FramePlan {

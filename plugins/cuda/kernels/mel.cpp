@@ -58,7 +58,7 @@ Kernel make_log_mel_spectrogram(const Op& n, const Node& node) {
   const sdk::Type &x = n.x.type(), &y = node.out(0).type();
   if (x.dtype != TENON_DTYPE_F32) throw Refusal::dtype("x", x.dtype);
   want_words(n);
-  FrameForm form = frame_form(n, x);
+  FrameForm form = sdk::frame_form(n, x);
   form.frames = y.dims[2];
   CudaDevice& device = device_of(node);
   FramePlan plan(device, form, n.x, n.window);
