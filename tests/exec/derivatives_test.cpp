@@ -15,19 +15,6 @@ using namespace tenon::test;
 namespace {
 
 using Doubles = std::vector<double>;
-using Inputs = std::vector<std::pair<std::string, Tensor>>;
-
-std::map<std::string, Tensor> run(const std::string& device, const Graph& g, const Inputs& inputs) {
-  Store store(runtime());
-  store.add_missing(g);
-  const Executable executable(runtime(), g, store, {.device = device});
-  Context context(executable);
-  for (const auto& [name, x] : inputs) context.set(name, x);
-  context.run();
-  std::map<std::string, Tensor> out;
-  for (const auto& [name, value] : g.outputs()) out.emplace(name, context.get(name));
-  return out;
-}
 
 Tensor random(uint64_t key, std::vector<int64_t> dims) {
   Tensor t(TensorType(f64, std::move(dims)));
@@ -157,14 +144,14 @@ TEST_SUITE("exec/derivatives") {
 
     for (const std::string& device : control_devices()) {
       CAPTURE(device);
-      const auto got = run(device, g,
-                           {{"x", values(0, {4, 3})},
-                            {"target", values(1, {4, 2})},
-                            {"w1", values(2, {3, 5})},
-                            {"b1", values(3, {5})},
-                            {"w2", values(4, {5, 2})},
-                            {"tx", values(5, {4, 3})},
-                            {"tw1", values(6, {3, 5})}});
+      const auto got = run_once(device, g,
+                                {{"x", values(0, {4, 3})},
+                                 {"target", values(1, {4, 2})},
+                                 {"w1", values(2, {3, 5})},
+                                 {"b1", values(3, {5})},
+                                 {"w2", values(4, {5, 2})},
+                                 {"tx", values(5, {4, 3})},
+                                 {"tw1", values(6, {3, 5})}});
       CHECK(got.size() == kDerivativesExpected.size());
       for (const auto& [name, want] : kDerivativesExpected) {
         CAPTURE(name);
@@ -190,7 +177,7 @@ TEST_SUITE("exec/derivatives") {
       const std::vector<Value> moved = g.jvp({y, z, apart, x}, {x}, {t});
       for (size_t k = 0; k < moved.size(); ++k) g.output(std::to_string(k), moved[k]);
       const Doubles at = {0.3, -1.1, 2}, along = {1, -2, .5};
-      const auto got = run(device, g, {{"x", Tensor({3}, at)}, {"t", Tensor({3}, along)}});
+      const auto got = run_once(device, g, {{"x", Tensor({3}, at)}, {"t", Tensor({3}, along)}});
       double sum = 0;
       for (size_t i = 0; i < 3; ++i) {
         const double slope = std::exp(at[i]) * (std::sin(at[i]) + std::cos(at[i]));
@@ -221,11 +208,11 @@ TEST_SUITE("exec/derivatives") {
       g.output("reverse over reverse", g.gradients(g.sum(dx[0] * tx), {x})[0]);
       const Value slope = g.jvp({loss}, {x}, {tx})[0];
       g.output("reverse over forward", g.gradients(slope, {x})[0]);
-      const auto got = run(device, g,
-                           {{"x", random(1, {4, 2})},
-                            {"w", random(2, {2, 2})},
-                            {"tx", random(3, {4, 2})},
-                            {"tw", random(4, {2, 2})}});
+      const auto got = run_once(device, g,
+                                {{"x", random(1, {4, 2})},
+                                 {"w", random(2, {2, 2})},
+                                 {"tx", random(3, {4, 2})},
+                                 {"tw", random(4, {2, 2})}});
       CHECK(far_apart(got.at("first"), got.at("right")) < 1e-12);
       CHECK(far_apart(got.at("forward over reverse"), got.at("reverse over reverse")) < 1e-11);
       CHECK(far_apart(got.at("reverse over forward"), got.at("reverse over reverse")) < 1e-11);
@@ -261,7 +248,7 @@ TEST_SUITE("exec/derivatives") {
     late.output("moved", late.jvp({late.square(s)}, {s}, {apart})[0]);
     refused(
         [&] {
-          return run("cpu:0", late, {{"x", random(1, {4, 2})}, {"t", random(2, {3, 1, 1})}});
+          return run_once("cpu:0", late, {{"x", random(1, {4, 2})}, {"t", random(2, {3, 1, 1})}});
         },
         TENON_SHAPE_MISMATCH, {"jvp: tangent 0"});
   }
@@ -279,10 +266,10 @@ TEST_SUITE("exec/derivatives") {
       for (size_t i = 0; i < 12; ++i)
         if (i % 4 == 0 || i % 4 == 3) matrices.values<double>()[i] += 4;  // far from singular
       const Tensor right = random(2, {3, 3, 2, 1});
-      const Tensor got = run(device, g, {{"a", matrices}, {"b", right}}).at("x");
+      const Tensor got = run_once(device, g, {{"a", matrices}, {"b", right}}).at("x");
       for (int64_t e = 0; e < 3; ++e) {
         const Inputs one = {{"a", example(matrices, e)}, {"b", example(right, e)}};
-        CHECK(far_apart(example(got, e), run(device, body, one).at("x")) < 1e-14);
+        CHECK(far_apart(example(got, e), run_once(device, body, one).at("x")) < 1e-14);
       }
     }
   }
@@ -322,13 +309,13 @@ TEST_SUITE("exec/derivatives") {
         mean.insert(mean.end(), {0.1f, 0.2f, 2});
         std::vector<float> all(24, 0.25f);
         all[0] = color;
-        return run(device, g,
-                   {{"means", tensor({2, 3}, mean)},
-                    {"v", tensor({1, 4, 4}, {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1})},
-                    {"k", tensor({1, 3, 3}, {50, 0, 32, 0, 50, 32, 0, 0, 1})},
-                    {"q", tensor({2, 4}, {1, 0, 0, 0, 1, 0.2f, 0, 0})},
-                    {"s", tensor({2, 3}, {0.1f, 0.2f, 0.3f, 0.1f, 0.2f, 0.3f})},
-                    {"c", tensor({2, 4, 3}, all)}});
+        return run_once(device, g,
+                        {{"means", tensor({2, 3}, mean)},
+                         {"v", tensor({1, 4, 4}, {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1})},
+                         {"k", tensor({1, 3, 3}, {50, 0, 32, 0, 50, 32, 0, 0, 1})},
+                         {"q", tensor({2, 4}, {1, 0, 0, 0, 1, 0.2f, 0, 0})},
+                         {"s", tensor({2, 3}, {0.1f, 0.2f, 0.3f, 0.1f, 0.2f, 0.3f})},
+                         {"c", tensor({2, 4, 3}, all)}});
       };
       const auto wanted = gradients({0, 0, -1}, 0);  // behind the camera
       const float nan = std::numeric_limits<float>::quiet_NaN();
@@ -379,13 +366,13 @@ TEST_SUITE("exec/derivatives") {
       Inputs all = weights;
       all.emplace_back("xs", x);
       all.emplace_back("targets", target);
-      const auto got = run(device, g, all);
+      const auto got = run_once(device, g, all);
       CHECK(got.at("dw1").type() == TensorType(f64, {batch, 3, 5}));
       for (int64_t e = 0; e < batch; ++e) {
         Inputs one = weights;
         one.emplace_back("x", example(x, e));
         one.emplace_back("target", example(target, e));
-        const auto want = run(device, body, one);
+        const auto want = run_once(device, body, one);
         for (const char* name : names)
           CHECK(far_apart(example(got.at(name), e), want.at(name)) < 1e-12);
       }
@@ -416,14 +403,14 @@ TEST_SUITE("exec/derivatives") {
       const Value x = g.input("x", {f64, {4}});
       g.output("h", g.vmap({g.constant(identity)}, column, {.out_axes = {1}, .captured = {x}}));
       const Tensor at({4}, {0.5, -1.2, 0.8, 2.0});
-      const Tensor h = run(device, g, {{"x", at}}).at("h");
+      const Tensor h = run_once(device, g, {{"x", at}}).at("h");
       const double step = 1e-5;
       for (int64_t j = 0; j < 4; ++j) {
         Tensor up = at, down = at;
         up.at<double>({j}) += step;
         down.at<double>({j}) -= step;
-        const Tensor a = run(device, gradient, {{"x", up}}).at("dx");
-        const Tensor b = run(device, gradient, {{"x", down}}).at("dx");
+        const Tensor a = run_once(device, gradient, {{"x", up}}).at("dx");
+        const Tensor b = run_once(device, gradient, {{"x", down}}).at("dx");
         for (int64_t i = 0; i < 4; ++i) {
           const double slope = (a.at<double>({i}) - b.at<double>({i})) / (2 * step);
           CHECK(h.at<double>({i, j}) == doctest::Approx(slope).epsilon(1e-7));
@@ -457,7 +444,7 @@ TEST_SUITE("exec/derivatives") {
       const Value as = g.input("as", {f64, {3, 2}}), bs = g.input("bs", {f64, {3, 5}});
       g.output("dots", g.vmap({as}, row, {.in_axes = {-1}, .out_axes = {1}, .captured = {bs}}));
       g.output("right", g.matmul(bs, as, {.trans_a = true}));
-      const auto got = run(device, g, {{"as", random(1, {3, 2})}, {"bs", random(2, {3, 5})}});
+      const auto got = run_once(device, g, {{"as", random(1, {3, 2})}, {"bs", random(2, {3, 5})}});
       CHECK(far_apart(got.at("dots"), got.at("right")) < 1e-12);
     }
   }
@@ -500,9 +487,9 @@ TEST_SUITE("exec/derivatives") {
       size_t k = 0;
       for (const auto& [name, value] : body.outputs()) g.output(name, ys[k++]);
       const Tensor x({batch, 2}, {1., 3., 40., 2., .1, .2}), at({batch}, {3., 1., 2.});
-      const auto got = run(device, g, {{"xs", x}, {"least", at}});
+      const auto got = run_once(device, g, {{"xs", x}, {"least", at}});
       for (int64_t e = 0; e < batch; ++e) {
-        const auto want = run(device, body, {{"x", example(x, e)}, {"least", example(at, e)}});
+        const auto want = run_once(device, body, {{"x", example(x, e)}, {"least", example(at, e)}});
         for (const auto& [name, value] : want) {
           CAPTURE(name);
           CHECK(far_apart(example(got.at(name), e), value) == 0);
@@ -549,7 +536,7 @@ TEST_SUITE("exec/derivatives") {
         const std::vector<Value> d = g.gradients(g.sum(g.vmap({x}, f, rest)), {x, w});
         g.output("dx", d[0]);
         g.output("dw", d[1]);
-        return run(device, g, {{"xs", xs}, {"w", Tensor::scalar(1.25)}});
+        return run_once(device, g, {{"xs", xs}, {"w", Tensor::scalar(1.25)}});
       };
       // Alone: a batch of one.
       const auto compare = [&](const Graph& f, const Doubles& xs, bool with_weight) {
@@ -606,9 +593,9 @@ TEST_SUITE("exec/derivatives") {
       const Value is = g.input("is", {i64, {3}}), table = g.input("table", {f64, {4}});
       g.output("guarded", g.vmap({is}, guarded, {.captured = {table}}));
       g.output("walked", g.vmap({is}, walk, {.captured = {table}}));
-      const auto found = run(device, g,
-                             {{"is", Tensor({3}, std::vector<int64_t>{1, 9, 0})},
-                              {"table", Tensor({4}, {1., 2., 4., 8.})}});
+      const auto found = run_once(device, g,
+                                  {{"is", Tensor({3}, std::vector<int64_t>{1, 9, 0})},
+                                   {"table", Tensor({4}, {1., 2., 4., 8.})}});
       CHECK(found.at("guarded").values<double>()[0] == 2);
       CHECK(found.at("guarded").values<double>()[1] == 0);
       CHECK(found.at("walked").values<double>()[0] == 2 + 8);
@@ -651,8 +638,8 @@ TEST_SUITE("exec/derivatives") {
     const Inputs inputs = {{"x", random(1, {4, 6})}, {"gamma", random(2, {4, 6})}};
     for (const std::string& device : control_devices()) {
       CAPTURE(device);
-      const auto got = run(device, outer, inputs);
-      const Tensor want = run(device, plain, inputs).at("dx");
+      const auto got = run_once(device, outer, inputs);
+      const Tensor want = run_once(device, plain, inputs).at("dx");
       CHECK(far_apart(got.at("first"), want) == 0);
       CHECK(far_apart(got.at("second"), want) == 0);
     }
@@ -665,7 +652,7 @@ TEST_SUITE("exec/derivatives") {
       const Value y = g.exp(Value(g.vmap({g.sin(from)}, one)));
       if (!kept) g.checkpoint({from}, {y});
       g.output("dx", g.gradients(g.sum(g.square(y)), {from})[0]);
-      return run("cpu:0", g, {inputs[0]}).at("dx");
+      return run_once("cpu:0", g, {inputs[0]}).at("dx");
     };
     CHECK(far_apart(gradient(false), gradient(true)) == 0);
   }
@@ -686,7 +673,7 @@ TEST_SUITE("exec/derivatives") {
       g.output("same", ys[0]);
       g.output("y", ys[1]);
       const Tensor weights = random(2, {3});
-      const auto none = run(device, g, {{"xs", random(1, {0, 3})}, {"w", weights}});
+      const auto none = run_once(device, g, {{"xs", random(1, {0, 3})}, {"w", weights}});
       CHECK(none.at("same").type() == TensorType(f64, {0, 3}));
       CHECK(none.at("y").elements() == 0);
       // Ops whose rule joins the batch with an axis of their own.
@@ -701,12 +688,12 @@ TEST_SUITE("exec/derivatives") {
       const Node joined = f.vmap({f.input("images", {f64, {f.symbol("n"), 1, 2, 4, 4}})}, folds);
       for (size_t k = 0; k < 3; ++k) f.output(std::to_string(k), joined[k]);
       for (const int64_t size : {0, 2}) {
-        const auto out = run(device, f, {{"images", random(3, {size, 1, 2, 4, 4})}});
+        const auto out = run_once(device, f, {{"images", random(3, {size, 1, 2, 4, 4})}});
         CHECK(out.at("0").type() == TensorType(f64, {size, 1, 2, 2, 2}));
         CHECK(out.at("1").type() == TensorType(f64, {size, 1, 2, 4, 4}));
         CHECK(out.at("2").type() == TensorType(f64, {size, 1, 2, 4, 4}));
       }
-      const auto got = run(device, g, {{"xs", random(1, {2, 3})}, {"w", weights}});
+      const auto got = run_once(device, g, {{"xs", random(1, {2, 3})}, {"w", weights}});
       for (int64_t e = 0; e < 2; ++e)
         for (int64_t i = 0; i < 3; ++i)
           CHECK(got.at("same").at<double>({e, i}) ==
@@ -724,7 +711,7 @@ TEST_SUITE("exec/derivatives") {
       d.output("own", d.vmap({x, seeds}, drop));
       Tensor ones(TensorType(f64, {2, 64}));
       for (double& v : ones.values<double>()) v = 1;
-      const auto dropped = run(
+      const auto dropped = run_once(
           device, d, {{"x", ones}, {"seeds", Tensor({2, 2}, std::vector<int64_t>{7, 0, 8, 0})}});
       const Tensor one = dropped.at("one"), own = dropped.at("own");
       CHECK(far_apart(example(one, 0), example(one, 1)) == 0);
@@ -770,7 +757,7 @@ TEST_SUITE("exec/derivatives") {
                          {.captured = {h.input("table", {f64, {3}})}}, "each"));
     const Inputs bad = {{"i", Tensor({2, 2}, std::vector<int64_t>{0, 1, 2, 3})},
                         {"table", random(1, {3})}};
-    refused([&] { return run("cpu:0", h, bad); }, TENON_INDEX_OUT_OF_RANGE, {"each: row"});
+    refused([&] { return run_once("cpu:0", h, bad); }, TENON_INDEX_OUT_OF_RANGE, {"each: row"});
     // A body whose values have no axis left.
     Graph deep("deep");
     deep.output("y", deep.sum(deep.reshape(deep.input("x", {f64, {4}}), {1, 1, 1, 1, 1, 1, 2, 2})));
@@ -778,7 +765,7 @@ TEST_SUITE("exec/derivatives") {
     d.output("y", d.vmap({d.input("x", {f64, {3, 4}})}, deep, {}, "each"));
     refused(
         [&] {
-          return run("cpu:0", d, {{"x", random(1, {3, 4})}});
+          return run_once("cpu:0", d, {{"x", random(1, {3, 4})}});
         },
         TENON_UNSUPPORTED, {"vmap 'each'", "rank 9"});
     // Nodes keep the names of the body's, control flow too.

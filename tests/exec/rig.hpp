@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -57,6 +58,21 @@ inline std::vector<float> noise_of(uint64_t key, size_t count) {
 inline std::vector<std::string> control_devices() {
   if (const char* device = std::getenv("TENON_CONTROL_DEVICE")) return {device};
   return {"cpu:0", "template:0", "adversary:0"};
+}
+
+// All outputs of one run of a graph without weights.
+using Inputs = std::vector<std::pair<std::string, Tensor>>;
+inline std::map<std::string, Tensor> run_once(const std::string& device, const Graph& g,
+                                              const Inputs& inputs) {
+  Store store(runtime());
+  store.add_missing(g);
+  const Executable executable(runtime(), g, store, {.device = device});
+  Context context(executable);
+  for (const auto& [name, x] : inputs) context.set(name, x);
+  context.run();
+  std::map<std::string, Tensor> out;
+  for (const auto& [name, value] : g.outputs()) out.emplace(name, context.get(name));
+  return out;
 }
 
 inline void set_weights(Store& store, const lm::Config& config, double factor = 1) {

@@ -13,20 +13,6 @@ using namespace tenon::test;
 
 namespace {
 
-using Inputs = std::vector<std::pair<std::string, Tensor>>;
-
-std::map<std::string, Tensor> run(const std::string& device, const Graph& g, const Inputs& inputs) {
-  Store store(runtime());
-  store.add_missing(g);
-  const Executable executable(runtime(), g, store, {.device = device});
-  Context context(executable);
-  for (const auto& [name, x] : inputs) context.set(name, x);
-  context.run();
-  std::map<std::string, Tensor> out;
-  for (const auto& [name, value] : g.outputs()) out.emplace(name, context.get(name));
-  return out;
-}
-
 template <class T>
 Tensor tensor(tenon_dtype dtype, std::vector<int64_t> dims, const std::vector<T>& values) {
   Tensor t(TensorType(dtype, std::move(dims)));
@@ -108,12 +94,12 @@ TEST_SUITE("splats") {
                                            .depths = g.input("depths", {f32, {1, 3}})});
         g.output("ids", y[1]);
         if (capacity == 6) {
-          const Tensor ids = run(device, g, inputs).at("ids");
+          const Tensor ids = run_once(device, g, inputs).at("ids");
           CHECK(std::ranges::equal(ids.values<int32_t>(), std::vector<int32_t>{0, 1, 1, 1, 1, 2}));
           continue;
         }
         tenon_code code = TENON_OK;
-        const std::string text = error_of([&] { run(device, g, inputs); }, &code);
+        const std::string text = error_of([&] { run_once(device, g, inputs); }, &code);
         // The adversary leaves the op to the cpu plugin.
         if (device.starts_with("template")) {
           CHECK(code == TENON_INDEX_OUT_OF_RANGE);
@@ -130,12 +116,12 @@ TEST_SUITE("splats") {
       CAPTURE(device);
       Render r(6);
       r.give_gradients();
-      const auto wanted = run(device, r.g, render_inputs(6, {0, 0, -9}));  // behind the camera
+      const auto wanted = run_once(device, r.g, render_inputs(6, {0, 0, -9}));  // behind the camera
       const Tensor& image = wanted.at("image");
       CHECK(*std::ranges::max_element(image.values<float>()) > 0.1f);
       for (const std::vector<float>& mean :
            {std::vector<float>{kNan, 0, 0}, {0, 3e38f, 0}, {0, 0, -3}, {1e6f, 0, 0}}) {
-        const auto got = run(device, r.g, render_inputs(6, mean));
+        const auto got = run_once(device, r.g, render_inputs(6, mean));
         for (const auto& [name, value] : got) {
           CAPTURE(name);
           const auto x = value.values<float>(), y = wanted.at(name).values<float>();
@@ -160,13 +146,13 @@ TEST_SUITE("splats") {
       n.ids = g.input("ids", {i32, {2}});
       const Value loss = g.add(op::reduce{.kind = "sum", .x = g.add(n)[0]});
       g.output("d", g.gradients(loss, {n.means2d})[0]);
-      const Tensor d = run(device, g,
-                           {{"means", floats({1, 2, 2}, {0.5f, 0.5f, 0.5f, 0.5f})},
-                            {"conics", floats({1, 2, 3}, {1, 0, kInf, 1, 0, 1})},
-                            {"colors", floats({1, 2, 1}, {1, 2})},
-                            {"opacities", floats({2}, {0.5f, 0.6f})},
-                            {"offsets", tensor<int32_t>(i32, {1, 1, 1}, {0})},
-                            {"ids", tensor<int32_t>(i32, {2}, {0, 1})}})
+      const Tensor d = run_once(device, g,
+                                {{"means", floats({1, 2, 2}, {0.5f, 0.5f, 0.5f, 0.5f})},
+                                 {"conics", floats({1, 2, 3}, {1, 0, kInf, 1, 0, 1})},
+                                 {"colors", floats({1, 2, 1}, {1, 2})},
+                                 {"opacities", floats({2}, {0.5f, 0.6f})},
+                                 {"offsets", tensor<int32_t>(i32, {1, 1, 1}, {0})},
+                                 {"ids", tensor<int32_t>(i32, {2}, {0, 1})}})
                            .at("d");
       const auto x = d.values<float>();
       CHECK((x[0] == 0 && x[1] == 0 && std::isfinite(x[2]) && std::isfinite(x[3])));
@@ -175,7 +161,7 @@ TEST_SUITE("splats") {
       r.give_gradients();
       Inputs inputs = render_inputs(6);
       inputs[5].second.values<float>()[0] = kInf;  // viewmats
-      for (const auto& [name, value] : run(device, r.g, inputs)) {
+      for (const auto& [name, value] : run_once(device, r.g, inputs)) {
         CAPTURE(name);
         CHECK(std::ranges::all_of(value.values<float>(), [](float v) { return v == 0; }));
       }
@@ -186,7 +172,7 @@ TEST_SUITE("splats") {
     Render r(400);
     r.give_gradients();
     const Inputs inputs = render_inputs(400);
-    const auto first = run("cpu:0", r.g, inputs), second = run("cpu:0", r.g, inputs);
+    const auto first = run_once("cpu:0", r.g, inputs), second = run_once("cpu:0", r.g, inputs);
     for (const auto& [name, value] : first)
       CHECK(std::memcmp(value.data(), second.at(name).data(), value.size()) == 0);
   }
@@ -199,7 +185,7 @@ TEST_SUITE("splats") {
           const Value d = r.g.gradients(r.loss, {r.wrt[0]})[0];
           const Value sum = r.g.add(op::reduce{.kind = "sum_square", .x = d});
           r.g.output("d", r.g.gradients(sum, {r.wrt[0]})[0]);
-          run("cpu:0", r.g, render_inputs(3));
+          run_once("cpu:0", r.g, render_inputs(3));
         },
         &code);
     CHECK(code == TENON_UNSUPPORTED);
@@ -211,7 +197,7 @@ TEST_SUITE("splats") {
           r.g.output("d", r.g.jvp({r.image}, {r.wrt[0]}, {t})[0]);
           Inputs inputs = render_inputs(3);
           inputs.emplace_back("t", floats({3, 3}, {1, 0, 0, 0, 1, 0, 0, 0, 1}));
-          run("cpu:0", r.g, inputs);
+          run_once("cpu:0", r.g, inputs);
         },
         &code);
     CHECK(code == TENON_UNSUPPORTED);
