@@ -35,7 +35,7 @@ Value constant_of(Builder& b, DType t, const Shape& shape, std::span<const doubl
 
 // Cuts the axis, or fills it with zeros.
 Value with_length(Builder& b, Value x, int axis, int64_t length);
-// Fills the padding of an axis, from 0 on, with zeros, as attribute n does when it lengthens an axis.
+// Fills the padding of an axis (counted from 0) with zeros: attribute n lengthens axes by zeros too.
 void fill_zeros(Padded& p, Value x, int axis);
 // Floating-point operations of `rows` complex transforms.
 double transform_flops(double points, double rows);

@@ -25,7 +25,8 @@ Kept kept(const std::string& mode, int64_t x, int64_t w) {
   return {0, x + w - 1};
 }
 
-// The least length from `points` on of the factors 2, 3 and 5: every device is fast there.
+// Returns the smallest length >= points whose prime factors are 2, 3 and 5. All devices are fast at
+// such lengths.
 int64_t fast_length(int64_t points) {
   int64_t best = 1;
   while (best < points) best *= 2;
@@ -56,8 +57,8 @@ void fft_conv1d_shape(Infer& i, const op::fft_conv1d& n) {
   i.out(0, {t, sized(i, y)});
 }
 
-// The gradient for an operand of length `length` is the correlation of the full dy with the other
-// operand: the part of their convolution, with the other one reversed, where they overlap wholly.
+// The gradient for an operand is the correlation of the full dy with the other operand. That is the
+// convolution with the other operand reversed, where both overlap wholly.
 void fft_conv1d_grad(Grad& g, const op::fft_conv1d& n) {
   Builder& b = g.b;
   const Shape x = b.shape(n.x), w = b.shape(n.w);
@@ -98,7 +99,8 @@ bool fft_conv1d_lower(Lower& l, const op::fft_conv1d& n) {
   return true;
 }
 
-// Padding is zeros, which add nothing. Where the kept part begins must not depend on it.
+// Padding becomes zeros, which add nothing. The first element that is kept must not depend on how
+// much of an operand is padding.
 bool fft_conv1d_padded(Padded& p, const op::fft_conv1d& n) {
   const bool x = p.along(n.x, -1), w = p.along(n.w, -1);
   if (!x && !w) return true;

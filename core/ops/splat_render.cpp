@@ -6,8 +6,8 @@
 namespace tenon::core {
 namespace {
 
-// The operands and attributes that the ops of the chain would refuse are refused in their words, but
-// by this op.
+// This op checks its operands and attributes itself, so that messages name it and not an op of the
+// chain. The texts are those of the chain.
 void splat_render_shape(Infer& i, const op::splat_render& n) {
   want_ewa(i, n.response);
   want_f32_or_f64(i, n.means, "means");

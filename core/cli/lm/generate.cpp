@@ -73,8 +73,8 @@ class Generator {
         executable_(std::move(executable)),
         check_room_(check_room) {}
 
-  // Fills the cache with the tokens so far. Returns the next token; none after an interruption,
-  // which only a recurrent model, that reads the tokens in pieces, looks for.
+  // Reads the tokens so far into the state. Returns the next token, or none after Ctrl-C. Only
+  // recurrent models look for Ctrl-C: they read the tokens in pieces.
   std::optional<int64_t> prefill(const std::vector<int64_t>& tokens,
                                  const InterruptFlag& interrupt) {
     return config_.recurrent() ? read_pieces(tokens, interrupt) : fill_cache(tokens);

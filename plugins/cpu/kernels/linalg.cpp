@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// lu triangular_solve cholesky dense_solve. Each thread takes some of the matrices; where there are few
-// large ones, the threads share each of them. Results do not depend on which.
+// lu triangular_solve cholesky dense_solve. Each thread takes some of the matrices. Where there are few
+// large ones, all threads share each of them. Both ways give the same bits.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -72,7 +72,7 @@ class Plan {
       : large_(s.n >= kLarge), slots_(make_slots(s.count, bytes, cost)) {}
   uint64_t scratch() const { return slots_.scratch(); }
 
-  // Calls body(matrix, area, shared). shared: all threads are there for this matrix.
+  // Calls body(matrix, area, shared). If shared, the body may use all threads.
   template <class Body>
   void run(void* scratch, const Body& body) const {
     if (large_ && slots_.rows < 4 * width()) {
@@ -124,7 +124,7 @@ bool factor(const Augmented<T>& m, bool keep, bool shared) {
   return regular;
 }
 
-// Of rows whose columns behind n are zeros.
+// Factors a matrix. The columns of its rows from n on are zeros.
 template <class T>
 bool cholesky(T* a, int64_t n, int64_t row, bool shared) {
   for (int64_t first = 0; first < n; first += kLinalgBlock) {

@@ -40,8 +40,8 @@ struct Augmented {
 // whose pivot is 0 are left alone.
 bool linalg_factor_block(const Augmented<float>& m, int64_t first, int64_t end, bool keep);
 bool linalg_factor_block(const Augmented<double>& m, int64_t first, int64_t end, bool keep);
-// Lets columns [j, j_end) behind a block follow, whole vectors from a multiple of a vector on. Threads
-// may share the columns.
+// Applies the elimination of a block to columns [j, j_end) behind it. Both numbers are multiples of a
+// vector. Threads may share the columns.
 void linalg_factor_columns(const Augmented<float>& m, int64_t first, int64_t end, int64_t j,
                            int64_t j_end);
 void linalg_factor_columns(const Augmented<double>& m, int64_t first, int64_t end, int64_t j,
@@ -65,12 +65,13 @@ void linalg_substitute(const Triangle<double>& t, double* x, int64_t columns, in
 // The rows and columns [first, end). Returns false if A is not positive definite.
 bool linalg_cholesky_block(float* a, int64_t row, int64_t first, int64_t end);
 bool linalg_cholesky_block(double* a, int64_t row, int64_t first, int64_t end);
-// Rows [first, end) of columns [j, j_end), behind the block.
+// Finishes rows [first, end) in columns [j, j_end), which are behind the block.
 void linalg_cholesky_rows(float* a, int64_t row, int64_t first, int64_t end, int64_t j,
                           int64_t j_end);
 void linalg_cholesky_rows(double* a, int64_t row, int64_t first, int64_t end, int64_t j,
                           int64_t j_end);
-// The rows below them, once rows [first, end) are done for all columns.
+// Applies rows [first, end), which must be finished in all columns, to columns [j, j_end) of the rows
+// below them.
 void linalg_cholesky_columns(float* a, int64_t n, int64_t row, int64_t first, int64_t end,
                              int64_t j, int64_t j_end);
 void linalg_cholesky_columns(double* a, int64_t n, int64_t row, int64_t first, int64_t end,

@@ -38,8 +38,9 @@ struct DeltaChunks {
   i32* odd;  // of each chunk: it has growth, or numbers that are not finite
 };
 #ifdef __CUDACC__
-// Has a head of a sequence such a chunk? Then it goes token by token, which rounds no growth and keeps
-// what is not finite out of earlier tokens. All threads of the block come here.
+// Returns whether a head of a sequence has such a chunk. The head then goes token by token: products of
+// chunks would round sums that cancel growth, and carry NaN to earlier tokens. All threads of the block
+// come here.
 __device__ inline bool is_odd(const DeltaRule& s, const i32* odd, i64 sequence, int head) {
   const i64 chunks = (s.tokens + 63) / 64, heads = (i64)s.heads * s.each;
   bool found = false;
