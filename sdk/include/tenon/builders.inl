@@ -1270,7 +1270,7 @@
     return add(rest, provenance);
   }
 
-  // .width .height .eps2d .near .far .radius_clip
+  // .width .height .eps2d .near .far .radius_clip .response
   Node splat_project(Value means, Value quats, Value scales, Value viewmats, Value intrinsics,
                      op::splat_project rest = {}, std::string_view provenance = {}) {
     rest.means = means;

@@ -3720,6 +3720,7 @@ def splat_project(
     near: float = 0.01,
     far: float = 1e10,
     radius_clip: float = 0.0,
+    response: str = "ewa",
 ) -> tuple[Array, Array, Array, Array]:
     """Projects each Gaussian to an ellipse in the image of each camera.
 
@@ -3730,9 +3731,11 @@ def splat_project(
     - intrinsics [I, 3, 3]: the entries (0,0) fx, (1,1) fy, (0,2) cx and (1,2) cy, in pixels.
     - width, height: required; of the images in pixels, from 1 to 2^20.
     - eps2d: added to both variances in the image, so that nothing is thinner than about half a pixel.
+    - response: ewa, conics of the projected ellipse; ray3d, conics of responses along rays, for splat_rasterize with
+      the same response.
     - radii [I, P], i32: the radius in pixels, 0 = culled. means2d [I, P, 2]: centres, x and y. depths [I, P]: z in
-      the camera's axes. conics [I, P, 3]: the inverse covariance (a, b, c) of [[a, b], [b, c]]. All are 0 where
-      culled.
+      the camera's axes. conics [I, P, 3]: the inverse covariance (a, b, c) of [[a, b], [b, c]]; with ray3d [I, P,
+      6]: (a, b, c, p, q, k), see below. All are 0 where culled.
 
     With q = quats/|quats|, M = R(q)·diag(scales) and (x, y, z) = V·mean + t:
 
@@ -3742,16 +3745,26 @@ def splat_project(
         means2d = (fx·x/z + cx, fy·y/z + cy)
         λ = h + sqrt(max(0.01, h² - det S)), h = trace S / 2        radius = ceil(3·sqrt(λ))
 
+    With ray3d the conic describes the largest response along a pixel's ray. Radii are those of ewa. With G = V·M,
+    its rows g0, g1, g2, and m = (x/z)·(g1×g2) + (y/z)·(g2×g0) + g0×g1:
+
+        a, b, c: the inverse of (J·V·M)(J·V·M)ᵀ with u = x/z and v = y/z, without eps2d
+        p = -<m, g1×g2>/(fx·|m|²)          q = -<m, g2×g0>/(fy·|m|²)          k = det(G)²/(z²·|m|²)
+
+    1/k is the squared distance of the camera from the mean, in standard deviations.
+
     Edge cases. Culled are Gaussians with z <= near or z >= far; with det S <= 0, a radius <= radius_clip, or a box
     of the radius that does not touch the image; with |quats| = 0, or a number that is not finite in the Gaussian or
-    its camera.
+    its camera. With ray3d also those whose conic is not finite, such as a Gaussian that is a line.
 
+    Values of response: ewa ray3d.
     Gradient: by decomposition.
     """
     return call(
         "splat_project",
         [means, quats, scales, viewmats, intrinsics],
-        {"width": width, "height": height, "eps2d": eps2d, "near": near, "far": far, "radius_clip": radius_clip},
+        {"width": width, "height": height, "eps2d": eps2d, "near": near, "far": far, "radius_clip": radius_clip,
+         "response": response},
         (True, True, True, True),
     )
 
@@ -3854,11 +3867,12 @@ def splat_rasterize(
 ) -> tuple[Array, Array, Array]:
     """Blends the Gaussians of each pixel's tile from front to back.
 
-    - means2d [I, P, 2], conics [I, P, 3]: as splat_project gives them. colors [I, P, C] with 1 to 32 channels.
-      opacities [P].
+    - means2d [I, P, 2], conics [I, P, 3], with ray3d [I, P, 6]: as splat_project gives them for this response.
+      colors [I, P, C] with 1 to 32 channels. opacities [P].
     - tile_offsets, ids [M]: tile_offsets and sorted_ids of splat_sort. background [I, C]: black if absent.
-    - width, height, tile: as in splat_bin. response: ewa, the response of the projected Gaussian. ray3d is refused
-      so far.
+    - width, height, tile: as in splat_bin.
+    - response: ewa, the response of the projected Gaussian; ray3d, the largest response of the Gaussian in space
+      along the pixel's ray.
     - image [I, height, width, C]. alpha [I, height, width]: 1 - the light that passes all entries. last_ids [I,
       height, width], i32: the position in ids of the last entry that is blended, -1 for none.
 
@@ -3870,8 +3884,16 @@ def splat_rasterize(
         stop before the entry if T·(1 - alpha) <= 1e-4
         color += alpha·T·colors                        T = T·(1 - alpha)
 
-    Last, color += T·background. For a > 0 the power is computed as (a·dx + b·dy)²/(2a) + det·dy²/(2a), which does
-    not cancel for thin ellipses.
+    With ray3d the power is instead that of the point of the ray that is nearest to the mean in standard deviations:
+
+        form = a·dx² + c·dy² + 2·b·dx·dy               along = 1 + p·dx + q·dy
+        power = form/(2·(along² + k·form))             skip the entry too if along <= 0: the point is behind the camera
+
+    The tiles are those of the projected ellipse, which splat_bin finds from radii. A response beyond them, as a
+    close Gaussian seen from aside may have, is cut off at the border of its tiles.
+
+    Last, color += T·background. For a > 0 the form is computed as (a·dx + b·dy)²/a + det·dy²/a, which does not
+    cancel for thin ellipses.
 
     Edge cases. An id of -1 is skipped. Other ids out of [0, I·P), and offsets that decrease or are out of [0, M],
     are errors: index_out_of_range. Entries before the first offset belong to no tile. Opacities are not clamped. A
@@ -3914,7 +3936,7 @@ def splat_render(
     - means [P, 3], quats [P, 4], scales [P, 3], viewmats [I, 4, 4], intrinsics [I, 3, 3], width, height, eps2d,
       near, far, radius_clip: as in splat_project.
     - coeffs [P, K, 3] and degree: as in splat_sh. opacities [P]. background [I, 3]: black if absent.
-    - tile, max_intersections: as in splat_bin. response: ewa; ray3d is refused so far.
+    - tile, max_intersections: as in splat_bin. response: ewa or ray3d, as in splat_rasterize.
     - image [I, height, width, 3] and alpha [I, height, width]: as in splat_rasterize.
 
     Values of response: ewa ray3d.
