@@ -1,0 +1,1 @@
+def program(r): return ''
