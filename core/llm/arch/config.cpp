@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads config.json: the keys that all models share, and the choice of the architecture.
+#include "llm/arch/config.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tenon::llm {
+namespace {
+
+// Activations of transformers that tenon has an op for.
+struct Activation {
+  std::string_view name, kind;
+};
+constexpr Activation kActivations[] = {
+    {"silu", "silu"},          {"swish", "silu"},          {"gelu", "gelu"},
+    {"gelu_new", "gelu_tanh"}, {"gelu_fast", "gelu_tanh"}, {"gelu_pytorch_tanh", "gelu_tanh"},
+    {"relu", "relu"},          {"sigmoid", "sigmoid"},     {"tanh", "tanh"}};
+
+// Keys that do not change the logits: names, token ids, training, output and generation options.
+void ignore_harmless(ConfigReader& r) {
+  r.ignore({"_name_or_path",
+            "transformers_version",
+            "_commit_hash",
+            "auto_map",
+            "bos_token_id",
+            "pad_token_id",
+            "sep_token_id",
+            "unk_token_id",
+            "decoder_start_token_id",
+            "use_cache",
+            "cache_implementation",
+            "pretraining_tp",
+            "initializer_range",
+            "attention_dropout",
+            "hidden_dropout",
+            "hidden_dropout_prob",
+            "attn_pdrop",
+            "embd_pdrop",
+            "resid_pdrop",
+            "router_aux_loss_coef",
+            "router_jitter_noise",
+            "output_router_logits",
+            "output_hidden_states",
+            "output_attentions",
+            "return_dict",
+            "return_dict_in_generate",
+            "output_scores",
+            "chunk_size_feed_forward",
+            "id2label",
+            "label2id",
+            "num_labels",
+            "problem_type",
+            "finetuning_task",
+            "task_specific_params",
+            "tokenizer_class",
+            "prefix",
+            "torchscript",
+            "use_bfloat16",
+            "tf_legacy_loss",
+            "temperature",
+            "top_k",
+            "top_p",
+            "typical_p",
+            "do_sample",
+            "num_beams",
+            "num_beam_groups",
+            "num_return_sequences",
+            "max_length",
+            "min_length",
+            "max_new_tokens",
+            "length_penalty",
+            "diversity_penalty",
+            "repetition_penalty",
+            "no_repeat_ngram_size",
+            "encoder_no_repeat_ngram_size",
+            "early_stopping",
+            "bad_words_ids",
+            "begin_suppress_tokens",
+            "suppress_tokens",
+            "forced_bos_token_id",
+            "forced_eos_token_id",
+            "remove_invalid_values",
+            "exponential_decay_length_penalty",
+            "_attn_implementation",
+            "_attn_implementation_autoset",
+            "attn_implementation"});
+}
+
+std::string known_types() {
+  std::string all;
+  for (const Architecture* a : architectures())
+    all += (all.empty() ? "'" : ", '") + std::string(a->model_type) + "'";
+  return all;
+}
+
+tenon_dtype read_dtype(ConfigReader& r) {
+  tenon_dtype out = TENON_DTYPE_NONE;
+  for (const char* key : {"torch_dtype", "dtype"}) {
+    const std::string name = r.text(key, "");
+    if (name.empty()) continue;
+    const tenon_dtype named = name == "float32"    ? f32
+                              : name == "float16"  ? f16
+                              : name == "bfloat16" ? bf16
+                                                   : TENON_DTYPE_NONE;
+    if (named == TENON_DTYPE_NONE) r.refuse(key, "'float32', 'float16' or 'bfloat16'");
+    if (out != TENON_DTYPE_NONE && out != named) r.refuse(key, "the value of 'torch_dtype'");
+    out = named;
+  }
+  return out == TENON_DTYPE_NONE ? f32 : out;
+}
+
+void refuse_quantized(ConfigReader& r) {
+  if (auto quantized = r.object("quantization_config"))
+    throw Error(TENON_UNSUPPORTED, quantized->where() + ": weights of quant_method '" +
+                                       quantized->text("quant_method", "?").substr(0, 80) +
+                                       "' are not supported; expected f32, f16 or bf16 weights");
+}
+
+}  // namespace
+
+std::string read_activation(ConfigReader& r, std::string_view key, const std::string& otherwise) {
+  const std::string name = r.text(key, otherwise);
+  std::string known;
+  for (const Activation& a : kActivations) {
+    if (a.name == name) return std::string(a.kind);
+    known += (known.empty() ? "" : ", ") + std::string(a.name);
+  }
+  r.refuse(key, "one of " + known);
+}
+
+void read_decoder(ConfigReader& r, ModelConfig& c, const DecoderDefaults& defaults) {
+  c.dim = r.size("hidden_size");
+  c.ffn = r.size("intermediate_size");
+  c.layers = r.size("num_hidden_layers", {}, 4096);
+  c.heads = r.size("num_attention_heads", {}, 1 << 16);
+  c.kv_heads = r.size("num_key_value_heads", c.heads, 1 << 16);
+  if (c.heads % c.kv_heads != 0)
+    r.refuse("num_key_value_heads",
+             "a divisor of the " + std::to_string(c.heads) + " of num_attention_heads");
+  if (!r.has("head_dim") && defaults.head_dim == 0 && c.dim % c.heads != 0)
+    r.refuse("num_attention_heads", "a divisor of hidden_size " + std::to_string(c.dim));
+  c.head_dim =
+      r.size("head_dim", defaults.head_dim > 0 ? defaults.head_dim : c.dim / c.heads, 1 << 16);
+  c.context = r.size("max_position_embeddings", {}, int64_t{1} << 30);
+  c.norm_eps = r.positive("rms_norm_eps", defaults.norm_eps);
+  c.tied = r.flag("tie_word_embeddings", defaults.tied);
+  c.activation =
+      read_activation(r, defaults.activation_key,
+                      defaults.activation_key == "hidden_act" ? "silu" : "gelu_pytorch_tanh");
+  c.local.assign(static_cast<size_t>(c.layers), false);
+  c.sparse.assign(static_cast<size_t>(c.layers), false);
+}
+
+void read_layer_types(ConfigReader& r, ModelConfig& c, bool (*otherwise)(int64_t layer)) {
+  const std::vector<std::string> types = r.texts("layer_types");
+  if (types.empty()) {
+    for (int64_t i = 0; i < c.layers; ++i) c.local[static_cast<size_t>(i)] = otherwise(i);
+    return;
+  }
+  if (static_cast<int64_t>(types.size()) != c.layers)
+    r.refuse("layer_types", "one entry for each of the " + std::to_string(c.layers) + " layers");
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (types[i] != "full_attention" && types[i] != "sliding_attention")
+      r.refuse("layer_types", "entries 'full_attention' and 'sliding_attention'");
+    c.local[i] = types[i] == "sliding_attention";
+  }
+}
+
+void read_optional_window(ConfigReader& r, ModelConfig& c) {
+  constexpr int64_t most = int64_t{1} << 30;
+  if (!r.flag("use_sliding_window", false)) {
+    r.ignore({"sliding_window", "max_window_layers", "layer_types"});
+    return;
+  }
+  c.window = r.size("sliding_window", 4096, most);
+  const int64_t first = r.integer("max_window_layers", 28);
+  if (r.has("layer_types")) {
+    read_layer_types(r, c, nullptr);
+  } else {
+    for (int64_t i = 0; i < c.layers; ++i) c.local[static_cast<size_t>(i)] = i >= first;
+  }
+}
+
+void read_window(ConfigReader& r, ModelConfig& c, int64_t otherwise) {
+  const bool none = r.is_null("sliding_window") || (!r.has("sliding_window") && otherwise == 0);
+  r.ignore({"sliding_window"});
+  if (none) return;
+  c.window = r.size("sliding_window", otherwise, int64_t{1} << 30);
+  c.local.assign(static_cast<size_t>(c.layers), true);
+}
+
+ModelConfig parse_config(const std::string& text, const std::string& file) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (json.is_discarded()) throw Error(TENON_CORRUPT, file + ": is no JSON");
+  ConfigReader r(json, file);
+  ModelConfig c;
+  const std::string type = r.text("model_type");
+  for (const Architecture* a : architectures())
+    if (a->model_type == type) c.architecture = a;
+  if (!c.architecture) r.refuse("model_type", "one of " + known_types());
+  const std::vector<std::string> classes = r.texts("architectures");
+  if (!classes.empty() && std::ranges::find(classes, c.architecture->class_name) == classes.end())
+    r.refuse("architectures", "'" + std::string(c.architecture->class_name) + "'");
+  refuse_quantized(r);
+  ignore_harmless(r);
+  c.vocab = r.size("vocab_size", {}, int64_t{1} << 24);
+  c.dtype = read_dtype(r);
+  c.end_tokens = r.integers("eos_token_id");
+  c.architecture->read(r, c);
+  r.refuse_unread();
+  return c;
+}
+
+}  // namespace tenon::llm

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a language model computes, read from the config.json of a Hugging Face folder.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "llm/arch/rope.hpp"
+#include "tenon/tenon.hpp"
+
+namespace tenon::llm {
+
+struct Architecture;
+
+// A mixture of experts. experts = 0: the model has none.
+struct MoeConfig {
+  int64_t experts = 0, per_token = 0;
+  int64_t ffn = 0;         // width of an expert
+  int64_t shared_ffn = 0;  // width of the expert that all tokens use; 0: none
+  int64_t groups = 1, groups_per_token = 1;
+  bool normalize = true;  // weights of a token sum to 1
+  double scaling = 1;
+  std::string score = "softmax", group_score = "max";  // as in group_limited_gate
+  bool correction_bias = false;                        // added to the scores for the choice
+};
+
+// Latent attention (DeepSeek): keys and values are cached as one latent vector per token.
+struct LatentConfig {
+  int64_t q_rank = 0;  // 0: queries have no latent vector
+  int64_t kv_rank = 0;
+  int64_t nope_dim = 0, rope_dim = 0, v_dim = 0;
+};
+
+struct MambaConfig {
+  int64_t inner = 0, state_size = 0, conv_width = 0, dt_rank = 0;
+  bool conv_bias = true, bias = false;
+};
+
+struct ModelConfig {
+  const Architecture* architecture = nullptr;
+  int64_t vocab = 0, dim = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0;
+  int64_t context = 0;  // positions that the model was made for
+  double norm_eps = 1e-6;
+  std::string activation = "silu";  // a kind of unary
+  bool tied = false;                // the head is the embedding
+  bool qkv_bias = false, o_bias = false, mlp_bias = false;
+  bool qk_norm = false;
+  RopeConfig rope{}, local_rope{};  // local_rope: of layers with a window, if it has dims
+  int64_t window = 0;               // keys that a query of a local layer sees; 0: all
+  std::vector<bool> local = {};     // per layer: has the window
+  std::vector<bool> sparse = {};    // per layer: has experts
+  double attention_scale = 0;       // 0: 1/sqrt(head_dim)
+  double attention_softcap = 0, logit_softcap = 0;
+  double embed_scale = 1;
+  bool scale_by_layer = false;  // GPT-2: attention_scale is divided by the layer's number
+  int64_t extra_layers = 0;     // weights of layers behind the last one, not used
+  MoeConfig moe{};
+  LatentConfig latent{};
+  MambaConfig mamba{};
+  tenon_dtype dtype = f32;               // that the file names: f32, f16 or bf16
+  std::vector<int64_t> end_tokens = {};  // eos_token_id
+
+  // Recurrent models keep a state of constant size, and read no padding.
+  bool recurrent() const { return mamba.inner > 0; }
+};
+
+// An architecture: how its keys are read and how its graph is built.
+class Step;
+struct Architecture {
+  std::string_view model_type;  // of config.json
+  std::string_view class_name;  // in "architectures"
+  void (*read)(ConfigReader& r, ModelConfig& c);
+  // From token ids to the residual stream [batch, time, dim] behind the last layer.
+  Value (*hidden)(Step& step);
+  // From rows [.., dim] of it to logits [.., vocab].
+  Value (*logits)(Step& step, Value x);
+};
+const std::vector<const Architecture*>& architectures();
+
+// text: the content of config.json; file: its name for messages. Throws Error: CORRUPT for a wrong
+// form, UNSUPPORTED with the key for what the model asks for and tenon does not know.
+ModelConfig parse_config(const std::string& text, const std::string& file);
+
+// ---- For the readers of the architectures
+
+// The keys that most decoders share: sizes, activation, dtype, rope (with theta if the file has
+// none), eps and tie_word_embeddings.
+struct DecoderDefaults {
+  double theta = 10000;
+  double norm_eps = 1e-6;
+  bool tied = false;
+  std::string_view activation_key = "hidden_act";
+  int64_t head_dim = 0;  // 0: hidden_size / num_attention_heads
+};
+void read_decoder(ConfigReader& r, ModelConfig& c, const DecoderDefaults& defaults = {});
+// A kind of unary for an activation of transformers.
+std::string read_activation(ConfigReader& r, std::string_view key, const std::string& otherwise);
+// Which layers have the window, by layer_types; without that key, by `otherwise`.
+void read_layer_types(ConfigReader& r, ModelConfig& c, bool (*otherwise)(int64_t layer));
+// Qwen's keys of the window: use_sliding_window, sliding_window and max_window_layers.
+void read_optional_window(ConfigReader& r, ModelConfig& c);
+// A window that all layers have; absent: `otherwise`, 0 for none. Null: none.
+void read_window(ConfigReader& r, ModelConfig& c, int64_t otherwise);
+
+}  // namespace tenon::llm

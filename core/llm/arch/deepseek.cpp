@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeepSeek-V2 and V3: latent attention (MLA) and experts that are chosen group by group.
+//
+// The cache keeps one latent vector and one rotated key per token, which all heads share. Queries are
+// multiplied into the latent space instead of expanding what is cached: a score is
+// (q_nope W_uk)·latent + q_rope·k_rope, and the result of a head is (Σ p·latent) W_uv.
+#include <cmath>
+#include <cstring>
+
+#include "llm/arch/families.hpp"
+
+namespace tenon::llm {
+namespace {
+
+void read_common(ConfigReader& r, ModelConfig& c) {
+  LatentConfig& l = c.latent;
+  l.rope_dim = r.size("qk_rope_head_dim", 64, 1 << 16);
+  read_decoder(r, c, {.head_dim = l.rope_dim});
+  if (c.kv_heads != c.heads) r.refuse("num_key_value_heads", "the value of num_attention_heads");
+  l.kv_rank = r.size("kv_lora_rank", 512);
+  l.q_rank = r.is_null("q_lora_rank") ? 0 : r.size("q_lora_rank", 1536);
+  r.ignore({"q_lora_rank", "head_dim", "qk_head_dim"});  // the last two follow from others
+  l.nope_dim = r.size("qk_nope_head_dim", 128, 1 << 16);
+  l.v_dim = r.size("v_head_dim", 128, 1 << 16);
+  c.rope = read_rope(r, l.rope_dim, c.context);
+  c.attention_scale =
+      c.rope.softmax_scale() / std::sqrt(static_cast<double>(l.nope_dim + l.rope_dim));
+  c.o_bias = r.flag("attention_bias", false);
+
+  MoeConfig& m = c.moe;
+  m.experts = r.size("n_routed_experts", {}, 1 << 16);
+  m.ffn = r.size("moe_intermediate_size");
+  m.shared_ffn = m.ffn * r.integer("n_shared_experts", 0);
+  if (m.shared_ffn < 0 || m.shared_ffn > 1 << 22) r.refuse("n_shared_experts", "0 to 64");
+  m.per_token = r.size("num_experts_per_tok", {}, m.experts);
+  m.scaling = r.positive("routed_scaling_factor", 1);
+  if (r.size("moe_layer_freq", 1) != 1) r.refuse("moe_layer_freq", "1");
+  r.ignore({"ep_size", "aux_loss_alpha", "seq_aux"});  // of training
+}
+
+void read_sparse_layers(ConfigReader& r, ModelConfig& c, int64_t otherwise) {
+  const int64_t dense = r.integer("first_k_dense_replace", otherwise);
+  for (int64_t i = 0; i < c.layers; ++i) c.sparse[static_cast<size_t>(i)] = i >= dense;
+}
+
+void read_groups(ConfigReader& r, ModelConfig& c) {
+  MoeConfig& m = c.moe;
+  m.groups = r.size("n_group", 1, m.experts);
+  m.groups_per_token = r.size("topk_group", 1, m.groups);
+  if (m.experts % m.groups != 0) r.refuse("n_group", "a divisor of n_routed_experts");
+  if (m.per_token > m.groups_per_token * (m.experts / m.groups))
+    r.refuse("num_experts_per_tok", "at most the experts of topk_group groups");
+}
+
+void read_v2(ConfigReader& r, ModelConfig& c) {
+  read_common(r, c);
+  read_sparse_layers(r, c, 0);
+  c.mlp_bias = r.flag("mlp_bias", false);
+  const std::string method = r.text("topk_method", "greedy");
+  if (method == "group_limited_greedy")
+    read_groups(r, c);
+  else if (method == "greedy")
+    r.ignore({"n_group", "topk_group"});
+  else
+    r.refuse("topk_method", "'greedy' or 'group_limited_greedy'");
+  r.expect("norm_topk_prob", false);
+  c.moe.normalize = false;
+  if (r.text("scoring_func", "softmax") != "softmax") r.refuse("scoring_func", "'softmax'");
+}
+
+void read_v3(ConfigReader& r, ModelConfig& c) {
+  read_common(r, c);
+  read_sparse_layers(r, c, 3);
+  read_groups(r, c);
+  MoeConfig& m = c.moe;
+  if (m.experts / m.groups < 2) r.refuse("n_group", "groups of at least two experts");
+  m.normalize = r.flag("norm_topk_prob", true);
+  m.score = "sigmoid", m.group_score = "top2_sum", m.correction_bias = true;
+  if (r.text("topk_method", "noaux_tc") != "noaux_tc") r.refuse("topk_method", "'noaux_tc'");
+  if (r.text("scoring_func", "sigmoid") != "sigmoid") r.refuse("scoring_func", "'sigmoid'");
+  // The order of pairs changes queries and keys alike, so their products stay.
+  r.expect("rope_interleave", true);
+  c.extra_layers = r.integer("num_nextn_predict_layers", 0);
+}
+
+// Some of the rows of each head of kv_b_proj, as [heads, rows, rank].
+Value up_projection(Step& p, const std::string& name, const char* which, int64_t start,
+                    int64_t rows) {
+  const LatentConfig& l = p.c.latent;
+  const int64_t heads = p.c.heads, all = l.nope_dim + l.v_dim, rank = l.kv_rank;
+  const auto take = [=](const std::vector<Tensor>& from) {
+    Tensor out(TensorType(from[0].dtype(), {heads, rows, rank}));
+    const size_t row = from[0].size() / static_cast<size_t>(heads * all);
+    const auto* source = static_cast<const std::byte*>(from[0].data());
+    auto* to = static_cast<std::byte*>(out.data());
+    for (int64_t h = 0; h < heads; ++h)
+      std::memcpy(to + static_cast<size_t>(h * rows) * row,
+                  source + static_cast<size_t>(h * all + start) * row,
+                  static_cast<size_t>(rows) * row);
+    return out;
+  };
+  return p.made(name + ".kv_b_proj." + which, {name + ".kv_b_proj.weight"}, {heads * all, rank},
+                TENON_DTYPE_NONE, {heads, rows, rank}, take);
+}
+
+// Exchanges the first two axes: rows and heads.
+Value swapped(Step& p, Value x, int64_t a, int64_t b, int64_t dim) {
+  if (a == 1 || b == 1) return p.reshape(x, {b, a, dim});
+  return p.g.add(op::transpose{.perm = {1, 0, 2}, .x = x});
+}
+
+Value attention(Step& p, Value x, int64_t layer, Value residual) {
+  const ModelConfig& c = p.c;
+  const LatentConfig& l = c.latent;
+  const std::string name = "model.layers." + std::to_string(layer) + ".self_attn";
+  const std::string cache = std::to_string(layer);
+  constexpr double kEps = 1e-6;  // of the norms of latent vectors, whatever the config says
+  const int64_t rows = p.s.batch * p.s.time, qk = l.nope_dim + l.rope_dim;
+  const std::vector<int64_t> leading = {p.s.batch, p.s.time};
+
+  Value q;
+  if (l.q_rank > 0) {
+    const Value latent = p.project(x, name + ".q_a_proj", c.dim, l.q_rank, c.o_bias);
+    q = p.project(p.rms_norm(latent, name + ".q_a_layernorm", l.q_rank, kEps), name + ".q_b_proj",
+                  l.q_rank, c.heads * qk);
+  } else {
+    q = p.project(x, name + ".q_proj", c.dim, c.heads * qk);
+  }
+  q = p.heads(q, c.heads, qk);
+  const std::vector<int64_t> of_heads = {p.s.batch, p.s.time, c.heads};
+  const Value q_rope =
+      p.rotate(p.part(q, of_heads, l.nope_dim, l.rope_dim), c.rope, "rope", name + ".q_rope", true);
+  const Value q_nope = p.reshape(p.part(q, of_heads, 0, l.nope_dim), {rows, c.heads, l.nope_dim});
+  const Value w_k = up_projection(p, name, "k", 0, l.nope_dim);
+  const Value by_head =
+      p.multiply(swapped(p, q_nope, rows, c.heads, l.nope_dim), w_k, name + ".q_latent", false);
+  const Value q_latent = p.heads(swapped(p, by_head, c.heads, rows, l.kv_rank), c.heads, l.kv_rank);
+
+  const Value both =
+      p.project(x, name + ".kv_a_proj_with_mqa", c.dim, l.kv_rank + l.rope_dim, c.o_bias);
+  const Value latent = p.heads(
+      p.rms_norm(p.part(both, leading, 0, l.kv_rank), name + ".kv_a_layernorm", l.kv_rank, kEps), 1,
+      l.kv_rank);
+  const Value k_rope =
+      p.rotate(p.heads(p.part(both, leading, l.kv_rank, l.rope_dim), 1, l.rope_dim), c.rope, "rope",
+               name + ".k_rope", true);
+  const auto joined = [&](Value a, Value b) {
+    return p.g.add(op::concat{.axis = 3, .xs = {a, b}});
+  };
+  const Value keys = p.append(cache + ".k", joined(latent, k_rope), 1, l.kv_rank + l.rope_dim);
+  const Value values = p.append(cache + ".v", latent, 1, l.kv_rank);
+  const Value o =
+      p.attend(joined(q_latent, q_rope), keys, values, {.scale = c.attention_scale}, name);
+  const Value o_by_head =
+      swapped(p, p.reshape(o, {rows, c.heads, l.kv_rank}), rows, c.heads, l.kv_rank);
+  const Value w_v = up_projection(p, name, "v", l.nope_dim, l.v_dim);
+  const Value out = swapped(p, p.multiply(o_by_head, w_v, name + ".v_up"), c.heads, rows, l.v_dim);
+  return p.project(p.reshape(out, {p.s.batch, p.s.time, c.heads * l.v_dim}), name + ".o_proj",
+                   c.heads * l.v_dim, c.dim, c.o_bias, residual);
+}
+
+Value hidden(Step& p) {
+  const ModelConfig& c = p.c;
+  Value x = p.embed("model.embed_tokens");
+  for (int64_t i = 0; i < c.layers; ++i) {
+    const std::string name = "model.layers." + std::to_string(i);
+    x = attention(p, p.rms_norm(x, name + ".input_layernorm", c.dim, c.norm_eps), i, x);
+    const Value m = p.rms_norm(x, name + ".post_attention_layernorm", c.dim, c.norm_eps);
+    if (!c.sparse[static_cast<size_t>(i)]) {
+      x = decoder_mlp(p, m, name + ".mlp", c.ffn, x);
+      continue;
+    }
+    if (c.moe.shared_ffn > 0)
+      x = decoder_mlp(p, m, name + ".mlp.shared_experts", c.moe.shared_ffn, x);
+    x = p.binary("add", x,
+                 experts(p, m,
+                         {.router = name + ".mlp.gate",
+                          .experts = name + ".mlp.experts",
+                          .gate = "gate_proj",
+                          .up = "up_proj",
+                          .down = "down_proj"}));
+  }
+  return x;
+}
+
+}  // namespace
+
+const Architecture kDeepseekV2 = {"deepseek_v2", "DeepseekV2ForCausalLM", read_v2, hidden,
+                                  decoder_logits};
+const Architecture kDeepseekV3 = {"deepseek_v3", "DeepseekV3ForCausalLM", read_v3, hidden,
+                                  decoder_logits};
+
+}  // namespace tenon::llm

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mixtures of experts: the router, the products of the chosen experts, and their weighted sum.
+#include <cstring>
+
+#include "llm/arch/step.hpp"
+
+namespace tenon::llm {
+namespace {
+
+// The matrices of all experts as one weight [experts, rows, columns].
+Value stacked(Step& p, const ExpertNames& names, const std::string& which, int64_t rows,
+              int64_t columns) {
+  const int64_t count = p.c.moe.experts;
+  std::vector<std::string> sources;
+  for (int64_t e = 0; e < count; ++e)
+    sources.push_back(names.experts + "." + std::to_string(e) + "." + which + ".weight");
+  const auto join = [count, rows, columns](const std::vector<Tensor>& parts) {
+    Tensor all(TensorType(parts[0].dtype(), {count, rows, columns}));
+    auto* to = static_cast<std::byte*>(all.data());
+    for (const Tensor& t : parts) {
+      std::memcpy(to, t.data(), t.size());
+      to += t.size();
+    }
+    return all;
+  };
+  return p.made(names.experts + "." + which, sources, {rows, columns}, TENON_DTYPE_NONE,
+                {count, rows, columns}, join);
+}
+
+}  // namespace
+
+Value experts(Step& p, Value x, const ExpertNames& names) {
+  const ModelConfig& c = p.c;
+  const MoeConfig& m = c.moe;
+  const int64_t rows = p.s.batch * p.s.time, chosen = rows * m.per_token;
+  const Value flat = p.reshape(x, {rows, c.dim});
+  // The router computes in f32: its choice must not depend on rounding.
+  const Value logits = p.multiply(flat, p.weight(names.router + ".weight", {m.experts, c.dim}),
+                                  names.router, true, {}, {}, true);
+  const Value bias =
+      m.correction_bias ? p.wide(names.router + ".e_score_correction_bias", {m.experts}) : Value{};
+  const auto routes = p.g.add(op::group_limited_gate{.n_group = m.groups,
+                                                     .topk_group = m.groups_per_token,
+                                                     .top_k = m.per_token,
+                                                     .routed_scaling = m.scaling,
+                                                     .score = m.score,
+                                                     .normalize = m.normalize,
+                                                     .group_score = m.group_score,
+                                                     .logits = logits,
+                                                     .bias = bias},
+                              names.router + ".choice");
+  const Value ids = p.reshape(routes[0], {chosen}), weight = p.reshape(routes[1], {chosen});
+  // Each token once for each of its experts.
+  const Value repeated = p.reshape(p.g.add(op::expand{.shape = {rows, m.per_token, c.dim},
+                                                      .x = p.reshape(flat, {rows, 1, c.dim})}),
+                                   {chosen, c.dim});
+  const auto product = [&](Value a, const std::string& which, int64_t out, int64_t in, Value by) {
+    const Value w = stacked(p, names, which, out, in);
+    // Grouped products take one dtype.
+    const Value y = p.g.add(
+        op::grouped_matmul{
+            .trans_w = true, .x = p.cast(a, p.g.dtype(w)), .w = w, .ids = ids, .p = by},
+        names.experts + "." + which);
+    return p.cast(y, p.s.compute);
+  };
+  const Value gate = product(repeated, names.gate, m.ffn, c.dim, {});
+  const Value up = product(repeated, names.up, m.ffn, c.dim, {});
+  const Value y = product(p.gated(gate, up, c.activation, names.experts + ".act"), names.down,
+                          c.dim, m.ffn, weight);
+  const Value sum =
+      p.g.add(op::reduce{.kind = "sum", .axes = {1}, .x = p.reshape(y, {rows, m.per_token, c.dim})},
+              names.experts + ".sum");
+  return p.reshape(sum, {p.s.batch, p.s.time, c.dim});
+}
+
+}  // namespace tenon::llm

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// The list of the architectures.
+#include "llm/arch/families.hpp"
+
+namespace tenon::llm {
+
+const std::vector<const Architecture*>& architectures() {
+  static const std::vector<const Architecture*> all = {
+      &kLlama, &kMistral, &kQwen2,   &kQwen3,      &kQwen3Moe,   &kGemma2, &kGemma3,
+      &kPhi3,  &kGpt2,    &kMixtral, &kDeepseekV2, &kDeepseekV3, &kMamba};
+  return all;
+}
+
+}  // namespace tenon::llm

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The architectures, one file per family.
+#pragma once
+
+#include "llm/arch/step.hpp"
+
+namespace tenon::llm {
+
+extern const Architecture kLlama, kMistral;           // llama.cpp
+extern const Architecture kQwen2, kQwen3, kQwen3Moe;  // qwen.cpp
+extern const Architecture kGemma2, kGemma3;           // gemma.cpp
+extern const Architecture kPhi3;                      // phi3.cpp
+extern const Architecture kGpt2;                      // gpt2.cpp
+extern const Architecture kMixtral;                   // mixtral.cpp
+extern const Architecture kDeepseekV2, kDeepseekV3;   // deepseek.cpp
+extern const Architecture kMamba;                     // mamba.cpp
+
+}  // namespace tenon::llm

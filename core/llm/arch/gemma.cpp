@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gemma 2 and 3: norms before and behind attention and MLP, whose weights are added to 1, scaled
+// embeddings, layers with and without a window. Gemma 2 caps scores and logits; Gemma 3 has norms of
+// q and k, and a rotary embedding of its own for layers with a window.
+#include <cmath>
+
+#include "llm/arch/families.hpp"
+
+namespace tenon::llm {
+namespace {
+
+void read_gemma(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c, {.tied = true, .activation_key = "hidden_activation", .head_dim = 256});
+  r.ignore({"hidden_act"});  // older files have it beside hidden_activation, which counts
+  c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
+  r.expect("use_bidirectional_attention", false);
+  c.attention_scale = 1 / std::sqrt(r.positive("query_pre_attn_scalar", 256));
+  c.embed_scale = std::sqrt(static_cast<double>(c.dim));
+  c.window = r.is_null("sliding_window") ? 0 : r.size("sliding_window", 4096, int64_t{1} << 30);
+}
+
+// A cap that an absent key sets and null removes.
+double read_cap(ConfigReader& r, std::string_view key, double otherwise) {
+  if (r.is_null(key)) {
+    r.ignore({key});
+    return 0;
+  }
+  if (otherwise == 0 && !r.has(key)) return 0;
+  return r.positive(key, otherwise);
+}
+
+void read_gemma2(ConfigReader& r, ModelConfig& c) {
+  read_gemma(r, c);
+  c.rope = read_rope(r, c.head_dim, c.context);
+  c.attention_softcap = read_cap(r, "attn_logit_softcapping", 50);
+  c.logit_softcap = read_cap(r, "final_logit_softcapping", 30);
+  r.ignore({"cache_implementation"});
+  read_layer_types(r, c, [](int64_t layer) { return layer % 2 == 0; });
+}
+
+// rope_parameters since transformers 5 has an object for each type of layer; before, rope_theta,
+// rope_local_base_freq, and a rope_scaling of the layers without a window.
+void read_ropes(ConfigReader& r, ModelConfig& c) {
+  std::optional<ConfigReader> both = r.object("rope_parameters");
+  if (!both || !(both->has("full_attention") || both->has("sliding_attention"))) {
+    c.rope = read_rope(r, c.head_dim, c.context, 1e6);
+    c.local_rope = {.dims = c.head_dim, .theta = r.positive("rope_local_base_freq", 1e4)};
+    return;
+  }
+  c.rope = {.dims = c.head_dim, .theta = 1e6};
+  c.local_rope = {.dims = c.head_dim, .theta = 1e4};
+  for (const auto& [key, rope] :
+       {std::pair("full_attention", &c.rope), std::pair("sliding_attention", &c.local_rope)})
+    if (std::optional<ConfigReader> one = both->object(key)) {
+      read_rope_object(*one, *rope, c.context);
+      check_rope(*rope, one->where());
+    }
+  both->refuse_unread();
+  r.ignore({"rope_theta", "rope_local_base_freq"});  // copies of the above
+}
+
+void read_gemma3(ConfigReader& r, ModelConfig& c) {
+  read_gemma(r, c);
+  read_ropes(r, c);
+  c.qk_norm = true;
+  c.attention_softcap = read_cap(r, "attn_logit_softcapping", 0);
+  c.logit_softcap = read_cap(r, "final_logit_softcapping", 0);
+  r.ignore({"_sliding_window_pattern"});
+  const int64_t pattern = r.size("sliding_window_pattern", 6);
+  if (r.has("layer_types")) {
+    read_layer_types(r, c, nullptr);
+  } else {
+    for (int64_t i = 0; i < c.layers; ++i) c.local[static_cast<size_t>(i)] = (i + 1) % pattern != 0;
+  }
+}
+
+// The weight of a norm, plus 1, in f32 as transformers computes it.
+Value norm(Step& p, Value x, const std::string& name, int64_t dims) {
+  const auto plus_one = [](const std::vector<Tensor>& from) {
+    Tensor out = from[0].to(f32);
+    for (float& v : out.values<float>()) v += 1;
+    return out;
+  };
+  const Value gamma = p.made(name + ".gamma", {name + ".weight"}, {dims}, f32, {dims}, plus_one);
+  return p.rms_norm_by(x, gamma, name, p.c.norm_eps);
+}
+
+Value attention(Step& p, Value x, int64_t layer, const std::string& name) {
+  const ModelConfig& c = p.c;
+  const bool local = c.local[static_cast<size_t>(layer)];
+  const auto heads = [&](const char* which, int64_t count) {
+    const int64_t dims = count * c.head_dim;
+    return p.heads(p.project(x, name + which, c.dim, dims, c.qkv_bias), count, c.head_dim);
+  };
+  Value q = heads(".q_proj", c.heads), k = heads(".k_proj", c.kv_heads);
+  const Value v = heads(".v_proj", c.kv_heads);
+  if (c.qk_norm) {
+    q = norm(p, q, name + ".q_norm", c.head_dim);
+    k = norm(p, k, name + ".k_norm", c.head_dim);
+  }
+  const bool own_rope = local && c.local_rope.dims > 0;
+  const RopeConfig& rope = own_rope ? c.local_rope : c.rope;
+  const std::string table = own_rope ? "rope.local" : "rope", cache = std::to_string(layer);
+  q = p.rotate(q, rope, table, name + ".q_rope");
+  k = p.rotate(k, rope, table, name + ".k_rope");
+  const Value keys = p.append(cache + ".k", k, c.kv_heads, c.head_dim);
+  const Value values = p.append(cache + ".v", v, c.kv_heads, c.head_dim);
+  const Value o = p.attend(
+      q, keys, values,
+      {.scale = c.attention_scale, .softcap = c.attention_softcap, .window = local ? c.window : 0},
+      name);
+  const int64_t dims = c.heads * c.head_dim;
+  return p.project(p.reshape(o, {p.s.batch, p.s.time, dims}), name + ".o_proj", dims, c.dim,
+                   c.o_bias);
+}
+
+Value hidden(Step& p) {
+  const ModelConfig& c = p.c;
+  Value x = p.embed("model.embed_tokens");
+  for (int64_t i = 0; i < c.layers; ++i) {
+    const std::string name = "model.layers." + std::to_string(i);
+    const Value a =
+        attention(p, norm(p, x, name + ".input_layernorm", c.dim), i, name + ".self_attn");
+    x = p.binary("add", x, norm(p, a, name + ".post_attention_layernorm", c.dim));
+    const Value m = decoder_mlp(p, norm(p, x, name + ".pre_feedforward_layernorm", c.dim),
+                                name + ".mlp", c.ffn, {});
+    x = p.binary("add", x, norm(p, m, name + ".post_feedforward_layernorm", c.dim));
+  }
+  return x;
+}
+
+Value logits(Step& p, Value x) {
+  const ModelConfig& c = p.c;
+  const Value w =
+      p.weight(c.tied ? "model.embed_tokens.weight" : "lm_head.weight", {c.vocab, c.dim});
+  return p.multiply(norm(p, x, "model.norm", c.dim), w, "lm_head", true, {}, {}, true);
+}
+
+}  // namespace
+
+const Architecture kGemma2 = {"gemma2", "Gemma2ForCausalLM", read_gemma2, hidden, logits};
+const Architecture kGemma3 = {"gemma3_text", "Gemma3ForCausalLM", read_gemma3, hidden, logits};
+
+}  // namespace tenon::llm

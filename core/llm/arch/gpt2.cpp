@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// GPT-2: learned positions, LayerNorm with bias, weights stored [in, out].
+#include <cmath>
+
+#include "llm/arch/families.hpp"
+
+namespace tenon::llm {
+namespace {
+
+void read(ConfigReader& r, ModelConfig& c) {
+  c.dim = r.size("n_embd");
+  c.layers = r.size("n_layer", {}, 4096);
+  c.heads = c.kv_heads = r.size("n_head", {}, 1 << 16);
+  if (c.dim % c.heads != 0) r.refuse("n_head", "a divisor of n_embd " + std::to_string(c.dim));
+  c.head_dim = c.dim / c.heads;
+  c.ffn = r.size("n_inner", 4 * c.dim, int64_t{1} << 22);
+  c.context = r.size("n_positions", 1024);
+  if (r.integer("n_ctx", c.context) != c.context) r.refuse("n_ctx", "the value of n_positions");
+  c.norm_eps = r.positive("layer_norm_epsilon", 1e-5);
+  c.activation = read_activation(r, "activation_function", "gelu_new");
+  c.tied = r.flag("tie_word_embeddings", true);
+  if (!r.flag("scale_attn_weights", true)) c.attention_scale = 1;
+  c.scale_by_layer = r.flag("scale_attn_by_inverse_layer_idx", false);
+  r.expect("add_cross_attention", false);
+  // The order of two multiplications in training with half precision.
+  r.ignore({"reorder_and_upcast_attn"});
+  r.ignore({"summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels",
+            "summary_first_dropout", "gradient_checkpointing"});
+}
+
+Value norm(Step& p, Value x, const std::string& name) {
+  return p.g.add(op::layer_norm{.eps = p.c.norm_eps,
+                                .x = x,
+                                .gamma = p.parameter(name + ".weight", {p.c.dim}),
+                                .beta = p.parameter(name + ".bias", {p.c.dim})},
+                 name);
+}
+
+Value project(Step& p, Value x, const std::string& name, int64_t in, int64_t out,
+              Value residual = {}) {
+  return p.multiply(x, p.weight(name + ".weight", {in, out}), name, false,
+                    p.parameter(name + ".bias", {out}), residual);
+}
+
+Value attention(Step& p, Value x, int64_t layer, const std::string& name, Value residual) {
+  const ModelConfig& c = p.c;
+  const Value qkv = project(p, x, name + ".c_attn", c.dim, 3 * c.dim);
+  const auto heads = [&](int64_t which) {
+    return p.heads(p.part(qkv, {p.s.batch, p.s.time}, which * c.dim, c.dim), c.heads, c.head_dim);
+  };
+  const std::string cache = std::to_string(layer);
+  const Value keys = p.append(cache + ".k", heads(1), c.heads, c.head_dim);
+  const Value values = p.append(cache + ".v", heads(2), c.heads, c.head_dim);
+  double scale =
+      c.attention_scale > 0 ? c.attention_scale : 1 / std::sqrt(static_cast<double>(c.head_dim));
+  if (c.scale_by_layer) scale /= static_cast<double>(layer + 1);
+  const Value o = p.attend(heads(0), keys, values, {.scale = scale}, name);
+  return project(p, p.reshape(o, {p.s.batch, p.s.time, c.dim}), name + ".c_proj", c.dim, c.dim,
+                 residual);
+}
+
+Value hidden(Step& p) {
+  const ModelConfig& c = p.c;
+  const Value places =
+      p.g.add(op::gather{.data = p.weight("transformer.wpe.weight", {c.context, c.dim}),
+                         .indices = p.positions()},
+              "transformer.wpe");
+  Value x = p.binary("add", p.embed("transformer.wte"), p.cast(places, p.s.compute));
+  for (int64_t i = 0; i < c.layers; ++i) {
+    const std::string name = "transformer.h." + std::to_string(i);
+    x = attention(p, norm(p, x, name + ".ln_1"), i, name + ".attn", x);
+    const Value m = project(p, norm(p, x, name + ".ln_2"), name + ".mlp.c_fc", c.dim, c.ffn);
+    const Value a = p.g.add(op::unary{.kind = c.activation, .x = m}, name + ".mlp.act");
+    x = project(p, a, name + ".mlp.c_proj", c.ffn, c.dim, x);
+  }
+  return x;
+}
+
+Value logits(Step& p, Value x) {
+  const ModelConfig& c = p.c;
+  const Value w = p.weight(c.tied ? "transformer.wte.weight" : "lm_head.weight", {c.vocab, c.dim});
+  return p.multiply(norm(p, x, "transformer.ln_f"), w, "lm_head", true, {}, {}, true);
+}
+
+}  // namespace
+
+const Architecture kGpt2 = {"gpt2", "GPT2LMHeadModel", read, hidden, logits};
+
+}  // namespace tenon::llm

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Llama 2 and 3, and Mistral, which adds a window.
+#include "llm/arch/families.hpp"
+
+namespace tenon::llm {
+namespace {
+
+void read_llama(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c);
+  c.rope = read_rope(r, c.head_dim, c.context);
+  c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
+  c.mlp_bias = r.flag("mlp_bias", false);
+}
+
+void read_mistral(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c);
+  c.rope = read_rope(r, c.head_dim, c.context);
+  read_window(r, c, 4096);
+}
+
+}  // namespace
+
+const Architecture kLlama = {"llama", "LlamaForCausalLM", read_llama, decoder_hidden,
+                             decoder_logits};
+const Architecture kMistral = {"mistral", "MistralForCausalLM", read_mistral, decoder_hidden,
+                               decoder_logits};
+
+}  // namespace tenon::llm

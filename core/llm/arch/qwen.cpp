@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Qwen2 (biases of q, k and v), Qwen3 (norms of q and k) and its mixture of experts.
+#include "llm/arch/families.hpp"
+
+namespace tenon::llm {
+namespace {
+
+void read_qwen2(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c);
+  c.rope = read_rope(r, c.head_dim, c.context);
+  c.qkv_bias = true;
+  read_optional_window(r, c);
+}
+
+void read_qwen3(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c, {.head_dim = 128});
+  c.rope = read_rope(r, c.head_dim, c.context);
+  c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
+  c.qk_norm = true;
+  read_optional_window(r, c);
+}
+
+void read_qwen3_moe(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c);
+  c.rope = read_rope(r, c.head_dim, c.context);
+  c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
+  c.qk_norm = true;
+  if (r.flag("use_sliding_window", false)) r.refuse("use_sliding_window", "false");
+  r.ignore({"sliding_window", "max_window_layers"});
+  // transformers 5 writes num_local_experts.
+  const char* const key = r.has("num_local_experts") ? "num_local_experts" : "num_experts";
+  c.moe.experts = r.size(key, 128, 1 << 16);
+  c.moe.per_token = r.size("num_experts_per_tok", 8, c.moe.experts);
+  c.moe.ffn = r.size("moe_intermediate_size", 768);
+  c.moe.normalize = r.flag("norm_topk_prob", false);
+  const int64_t step = r.size("decoder_sparse_step", 1);
+  for (int64_t i = 0; i < c.layers; ++i) c.sparse[static_cast<size_t>(i)] = (i + 1) % step == 0;
+  for (const int64_t i : r.integers("mlp_only_layers")) {
+    if (i < 0 || i >= c.layers) r.refuse("mlp_only_layers", "numbers of layers");
+    c.sparse[static_cast<size_t>(i)] = false;
+  }
+}
+
+}  // namespace
+
+const Architecture kQwen2 = {"qwen2", "Qwen2ForCausalLM", read_qwen2, decoder_hidden,
+                             decoder_logits};
+const Architecture kQwen3 = {"qwen3", "Qwen3ForCausalLM", read_qwen3, decoder_hidden,
+                             decoder_logits};
+const Architecture kQwen3Moe = {"qwen3_moe", "Qwen3MoeForCausalLM", read_qwen3_moe, decoder_hidden,
+                                decoder_logits};
+
+}  // namespace tenon::llm

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of a step: inputs, weights, products, norms, rope, and the caches.
+#include "llm/arch/step.hpp"
+
+#include <cmath>
+#include <numeric>
+
+namespace tenon::llm {
+
+Step::Step(Graph& graph, const ModelConfig& config, const StepShape& shape, Weights& w)
+    : g(graph), c(config), s(shape), weights(w) {
+  tokens = g.input("tokens", {i64, {s.batch, s.time}});
+  past_ = g.input("past", {i64, {s.batch}});
+  count_ = g.input("count", {i64, {s.batch}});
+  if (s.batch < s.slots) slot_ = g.input("slot", {i64, {s.batch}});
+}
+
+// ---- Weights
+
+Value Step::once(const std::string& name, const TensorType& type) {
+  const auto [at, is_new] = weights_.try_emplace(name);
+  if (is_new) at->second = g.weight(name, type, false);
+  return at->second;
+}
+
+Value Step::weight(const std::string& name, const std::vector<int64_t>& dims) {
+  return once(name, weights.plain(name, dims));
+}
+
+Value Step::parameter(const std::string& name, const std::vector<int64_t>& dims) {
+  return cast(weight(name, dims), s.compute);
+}
+
+Value Step::made(const std::string& name, const std::vector<std::string>& sources,
+                 const std::vector<int64_t>& source_dims, tenon_dtype dtype,
+                 const std::vector<int64_t>& dims, Weights::Make make) {
+  return once(name, weights.made(name, sources, source_dims, dtype, dims, std::move(make)));
+}
+
+Value Step::wide(const std::string& name, const std::vector<int64_t>& dims) {
+  return made(name + ".f32", {name}, dims, f32, dims,
+              [](const std::vector<Tensor>& from) { return from[0].to(f32); });
+}
+
+Value Step::table(const std::string& name, const std::vector<int64_t>& dims,
+                  const std::function<std::vector<float>()>& numbers) {
+  return once(name, weights.table(name, dims, numbers));
+}
+
+// ---- Nodes
+
+Value Step::embed(const std::string& name) {
+  const Value rows = g.add(
+      op::gather{.data = weight(name + ".weight", {c.vocab, c.dim}), .indices = tokens}, name);
+  return scaled(cast(rows, s.compute), c.embed_scale);
+}
+
+Value Step::multiply(Value x, Value w, const std::string& name, bool transposed, Value bias,
+                     Value residual, bool f32_result) {
+  // A product takes one dtype, or a half beside f32.
+  if (s.compute != f32 && g.dtype(w) != s.compute) w = cast(w, s.compute);
+  const tenon_dtype out =
+      f32_result && g.dtype(x) != f32 ? tenon_dtype{f32} : tenon_dtype{TENON_DTYPE_NONE};
+  if (!bias && !residual)
+    return g.add(op::matmul{.trans_b = transposed, .out_dtype = out, .a = x, .b = w}, name);
+  return g.add(op::linear{.trans_b = transposed,
+                          .out_dtype = out,
+                          .a = x,
+                          .b = w,
+                          .bias = bias,
+                          .residual = residual},
+               name);
+}
+
+Value Step::project(Value x, const std::string& name, int64_t in, int64_t out, bool bias,
+                    Value residual) {
+  return multiply(x, weight(name + ".weight", {out, in}), name, true,
+                  bias ? parameter(name + ".bias", {out}) : Value{}, residual);
+}
+
+Value Step::rms_norm(Value x, const std::string& name, int64_t dims, double eps) {
+  return rms_norm_by(x, parameter(name + ".weight", {dims}), name, eps);
+}
+
+Value Step::rms_norm_by(Value x, Value gamma, const std::string& name, double eps) {
+  return g.add(op::rms_norm{.eps = eps, .x = x, .gamma = cast(gamma, s.compute)}, name);
+}
+
+Value Step::gated(Value gate, Value up, const std::string& activation, const std::string& name) {
+  for (const char* fused : {"silu", "gelu", "gelu_tanh", "relu", "sigmoid"})
+    if (activation == fused)
+      return g.add(op::swiglu{.act = activation, .gate = gate, .up = up}, name);
+  if (!up)
+    throw Error(TENON_UNSUPPORTED, name +
+                                       ": a packed gate takes silu, gelu, gelu_tanh, relu or "
+                                       "sigmoid, got " +
+                                       activation);
+  return binary("mul", g.add(op::unary{.kind = activation, .x = gate}, name), up);
+}
+
+Value Step::rotate(Value x, const RopeConfig& rope, const std::string& name_of_table,
+                   const std::string& name, bool interleaved) {
+  const int64_t half = rope.dims / 2;
+  const auto numbers = [&](double (*function)(double)) {
+    return [this, &rope, function] {
+      std::vector<float> out;
+      const std::vector<double> frequencies = rope.frequencies(s.capacity);
+      for (int64_t p = 0; p < s.capacity; ++p)
+        for (const double f : frequencies)
+          out.push_back(
+              static_cast<float>(function(static_cast<double>(p) * f) * rope.attention_factor));
+      return out;
+    };
+  };
+  const Value cos = table(name_of_table + ".cos", {s.capacity, half},
+                          numbers([](double angle) { return std::cos(angle); }));
+  const Value sin = table(name_of_table + ".sin", {s.capacity, half},
+                          numbers([](double angle) { return std::sin(angle); }));
+  return g.add(op::rope{.n_rot = rope.dims,
+                        .interleaved = interleaved,
+                        .x = x,
+                        .cos = cos,
+                        .sin = sin,
+                        .position_ids = positions()},
+               name);
+}
+
+Value Step::reshape(Value x, std::vector<int64_t> shape) {
+  return g.add(op::reshape{.shape = std::move(shape), .x = x});
+}
+
+Value Step::part(Value x, std::vector<int64_t> leading, int64_t start, int64_t length) {
+  std::vector<int64_t> starts(leading.size(), 0);
+  starts.push_back(start), leading.push_back(length);
+  return g.add(op::narrow{.start = std::move(starts), .len = std::move(leading), .x = x});
+}
+
+Value Step::scaled(Value x, double factor) {
+  if (factor == 1) return x;
+  return binary("mul", x, cast(g.constant<float>({}, {static_cast<float>(factor)}), g.dtype(x)));
+}
+
+Value Step::cast(Value x, tenon_dtype to) {
+  return g.dtype(x) == to ? x : Value(g.add(op::cast{.to = to, .x = x}));
+}
+
+Value Step::binary(const char* kind, Value a, Value b) {
+  return g.add(op::binary{.kind = kind, .a = a, .b = b});
+}
+
+Value Step::constant(std::vector<int64_t> values) {
+  const auto count = static_cast<int64_t>(values.size());
+  return g.constant<int64_t>({count}, values);
+}
+
+// ---- The cache
+
+Value Step::positions() {
+  if (positions_) return positions_;
+  const Value first = reshape(past_, {s.batch, 1});
+  const Value step = g.add(op::iota{.shape = {1, s.time}, .axis = 1, .dtype = i64});
+  // Tokens behind the count may have no place; their results are not used.
+  positions_ = g.add(
+      op::binary{.kind = "min", .a = binary("add", first, step), .b = constant({s.capacity - 1})},
+      "positions");
+  return positions_;
+}
+
+// i64 [batch * time]: the row of each token in a cache [slots * capacity, ..]; -1 for tokens behind
+// the count.
+Value Step::cache_rows() {
+  if (rows_) return rows_;
+  const Value slot =
+      slot_ ? slot_ : Value(g.add(op::iota{.shape = {s.batch}, .axis = 0, .dtype = i64}));
+  const Value first = reshape(binary("mul", slot, constant({s.capacity})), {s.batch, 1});
+  const Value step = g.add(op::iota{.shape = {1, s.time}, .axis = 1, .dtype = i64});
+  const Value counts =
+      g.add(op::compare{.kind = "lt", .a = step, .b = reshape(count_, {s.batch, 1})});
+  const Value row = binary("add", first, positions());
+  const Value none = constant({s.slots * s.capacity});  // skipped: out of range
+  rows_ = reshape(g.add(op::where{.cond = counts, .a = row, .b = none}, "cache_rows"),
+                  {s.batch * s.time});
+  return rows_;
+}
+
+Value Step::gather_slots(Value state, const std::string& name) {
+  return slot_ ? Value(g.add(op::gather{.data = state, .indices = slot_}, name)) : state;
+}
+
+Value Step::append(const std::string& name, Value rows, int64_t heads, int64_t dim) {
+  const TensorType type(s.compute, {s.slots, s.capacity, heads, dim});
+  const Value state = g.state("cache." + name, type);
+  const Value flat = reshape(state, {s.slots * s.capacity, heads, dim});
+  const Value now = g.add(op::scatter{.oob = "skip",
+                                      .base = flat,
+                                      .indices = cache_rows(),
+                                      .updates = reshape(rows, {s.batch * s.time, heads, dim})},
+                          "cache." + name);
+  const Value shaped = reshape(now, {s.slots, s.capacity, heads, dim});
+  g.update(state, shaped);
+  return gather_slots(shaped, "cache." + name);
+}
+
+Value Step::attend(Value q, Value keys, Value values, const Attention& options,
+                   const std::string& name) {
+  const Value length = binary("add", past_, count_);
+  op::attention a{.layout = "bshd",
+                  .softcap = options.softcap,
+                  .causal = true,
+                  .left_window = options.window > 0 ? options.window - 1 : -1,
+                  .q = q,
+                  .k = keys,
+                  .v = values,
+                  .kv_len = length,
+                  .past_len = past_};
+  if (options.scale > 0) a.scale = options.scale;
+  return g.add(a, name);
+}
+
+Value Step::recurrent_state(const std::string& name, tenon_dtype dtype, std::vector<int64_t> dims) {
+  dims.insert(dims.begin(), s.slots);
+  const Value state = g.state("cache." + name, {dtype, dims});
+  states_["cache." + name] = state;
+  const Value mine = gather_slots(state, "cache." + name);
+  // A sequence begins with zeros, whatever the slot held before.
+  std::vector<int64_t> ones(dims.size(), 1);
+  ones[0] = s.batch;
+  const Value begins = g.add(op::compare{.kind = "eq", .a = past_, .b = constant({0})});
+  const Value zero = cast(g.constant<float>({}, {0.f}), dtype);
+  return g.add(op::where{.cond = reshape(begins, ones), .a = zero, .b = mine});
+}
+
+void Step::update_state(const std::string& name, Value now) {
+  const Value state = states_.at("cache." + name);
+  const TensorType type = g.type(state);
+  std::vector<int64_t> ones(type.dims.size(), 1);
+  ones[0] = s.batch;
+  const Value reads =
+      reshape(g.add(op::compare{.kind = "gt", .a = count_, .b = constant({0})}), ones);
+  const Value kept =
+      g.add(op::where{.cond = reads, .a = now, .b = gather_slots(state, "cache." + name)});
+  g.update(state, slot_ ? Value(g.add(op::scatter{.base = state, .indices = slot_, .updates = kept},
+                                      "cache." + name))
+                        : kept);
+}
+
+Value Step::wanted_rows(Value x) {
+  const Value flat = reshape(x, {s.batch * s.time, c.dim});
+  if (s.all_logits || s.time == 1) return flat;
+  // The last token of a sequence without tokens is its first one here.
+  const Value last = g.add(
+      op::binary{.kind = "max", .a = binary("sub", count_, constant({1})), .b = constant({0})});
+  const Value first = g.add(
+      op::iota{.shape = {s.batch}, .axis = 0, .dtype = i64, .step = static_cast<double>(s.time)});
+  return g.add(op::gather{.data = flat, .indices = binary("add", first, last)}, "last_rows");
+}
+
+Graph step_graph(const ModelConfig& config, const StepShape& shape, Weights& weights) {
+  Graph g("llm.step." + std::to_string(shape.batch) + "x" + std::to_string(shape.time));
+  Step step(g, config, shape, weights);
+  const Value x = config.architecture->hidden(step);
+  Value logits = config.architecture->logits(step, step.wanted_rows(x));
+  if (config.logit_softcap > 0) {
+    const Value capped =
+        g.add(op::unary{.kind = "tanh", .x = step.scaled(logits, 1 / config.logit_softcap)});
+    logits = step.scaled(capped, config.logit_softcap);
+  }
+  if (shape.all_logits) {
+    g.output("logits", step.reshape(logits, {shape.batch, shape.time, config.vocab}));
+    return g;
+  }
+  g.output("logits", logits);
+  g.output("token", g.add(op::argmax{.axis = -1, .x = logits}, "token"));
+  return g;
+}
+
+}  // namespace tenon::llm

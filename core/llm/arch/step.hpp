@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step of a language model as a graph: some tokens of each of some sequences, with the cache of what
+// they have read before as state. The architectures build their layers with these parts.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "llm/arch/config.hpp"
+#include "llm/arch/tensors.hpp"
+
+namespace tenon::llm {
+
+// slots: sequences that the caches have room for, with `capacity` tokens each.
+// batch, time: sequences of the step, and tokens of each. If batch is below slots, an input says
+// which slots they are; else they are the slots in order.
+struct StepShape {
+  int64_t slots = 1, capacity = 0;
+  int64_t batch = 1, time = 1;
+  bool all_logits = false;    // of every token, not of the last one of each sequence only
+  tenon_dtype compute = f32;  // of activations and caches
+};
+
+// Inputs, i64:
+//   tokens [batch, time]  ids; behind the count of a sequence any valid id
+//   past [batch]          tokens of the sequence in its cache
+//   count [batch]         tokens of the sequence in this step, 0 to time; recurrent models: 0 or time
+//   slot [batch]          if batch < slots; no two are equal
+// Outputs:
+//   logits f32 [batch, vocab], of the last token of each sequence; with all_logits
+//                         [batch, time, vocab]
+//   token i64 [batch]     the most likely next token; not with all_logits
+// The states are updated by what the counts cover. Sequences with count 0 keep theirs.
+Graph step_graph(const ModelConfig& config, const StepShape& shape, Weights& weights);
+
+// Builds one graph. Values have the dtype `compute` unless stated otherwise.
+class Step {
+ public:
+  Step(Graph& graph, const ModelConfig& config, const StepShape& shape, Weights& weights);
+
+  Graph& g;
+  const ModelConfig& c;
+  const StepShape& s;
+  Weights& weights;
+  Value tokens;
+
+  // ---- Weights
+
+  // A tensor of the folder in its dtype.
+  Value weight(const std::string& name, const std::vector<int64_t>& dims);
+  // The same in the dtype of activations: norms, biases.
+  Value parameter(const std::string& name, const std::vector<int64_t>& dims);
+  // A weight made of tensors of the folder, see Weights::made().
+  Value made(const std::string& name, const std::vector<std::string>& sources,
+             const std::vector<int64_t>& source_dims, tenon_dtype dtype,
+             const std::vector<int64_t>& dims, Weights::Make make);
+  // An f32 weight that is made of one tensor of the folder, converted.
+  Value wide(const std::string& name, const std::vector<int64_t>& dims);
+  // A table of the host.
+  Value table(const std::string& name, const std::vector<int64_t>& dims,
+              const std::function<std::vector<float>()>& numbers);
+
+  // ---- Nodes
+
+  Value embed(const std::string& name);
+  // x [.., in] times the transposed weight [out, in] of `name`, plus bias and residual.
+  Value project(Value x, const std::string& name, int64_t in, int64_t out, bool bias = false,
+                Value residual = {});
+  // The same for a weight that is at hand. transposed: it is [out, in].
+  Value multiply(Value x, Value w, const std::string& name, bool transposed = true, Value bias = {},
+                 Value residual = {}, bool f32_result = false);
+  Value rms_norm(Value x, const std::string& name, int64_t dims, double eps);
+  // gamma is at hand, in f32 or the dtype of activations.
+  Value rms_norm_by(Value x, Value gamma, const std::string& name, double eps);
+  // act(gate) * up; without up, gate is [.., 2N] with the gate first.
+  Value gated(Value gate, Value up, const std::string& activation, const std::string& name);
+  Value rotate(Value x, const RopeConfig& rope, const std::string& table, const std::string& name,
+               bool interleaved = false);
+  Value reshape(Value x, std::vector<int64_t> shape);
+  // `length` elements of the last axis from `start` on; leading: the dims before it.
+  Value part(Value x, std::vector<int64_t> leading, int64_t start, int64_t length);
+  Value scaled(Value x, double factor);
+  Value cast(Value x, tenon_dtype to);
+  Value binary(const char* kind, Value a, Value b);
+  Value constant(std::vector<int64_t> values);
+
+  // The heads of x [.., heads * dim]: [batch, time, heads, dim].
+  Value heads(Value x, int64_t heads, int64_t dim) {
+    return reshape(x, {s.batch, s.time, heads, dim});
+  }
+
+  // ---- The cache
+
+  // Appends rows [batch, time, heads, dim] to the cache of this name. Returns the caches of the
+  // sequences [batch, capacity, heads, dim].
+  Value append(const std::string& name, Value rows, int64_t heads, int64_t dim);
+  struct Attention {
+    double scale = 0, softcap = 0;  // scale 0: 1/sqrt(dims of q)
+    int64_t window = 0;             // 0: all keys
+  };
+  // Causal attention of q [batch, time, heads, dim] over caches from append().
+  Value attend(Value q, Value keys, Value values, const Attention& options,
+               const std::string& name);
+  // A state of a recurrent model, [batch] + dims, and its update. Sequences with count 0 keep it.
+  Value recurrent_state(const std::string& name, tenon_dtype dtype, std::vector<int64_t> dims);
+  void update_state(const std::string& name, Value now);
+
+  // i64 [batch, time]: where each token is in its sequence.
+  Value positions();
+  // Rows [rows, dim] of x [batch, time, dim] whose logits are wanted: the last ones of the
+  // sequences, or all.
+  Value wanted_rows(Value x);
+
+ private:
+  Value cache_rows();
+  Value whole_state(const std::string& name) const;
+  Value gather_slots(Value state, const std::string& name);
+  Value once(const std::string& name, const TensorType& type);
+
+  Value past_, count_, slot_, positions_, rows_;
+  std::map<std::string, Value, std::less<>> weights_, states_;
+};
+
+// ---- Parts of the decoders (decoder.cpp, experts.cpp)
+
+// One layer of a Llama-like decoder as far as the configs of the architectures differ only in sizes
+// and flags, and the whole of it.
+Value decoder_hidden(Step& step);
+// The last norm and the head.
+Value decoder_logits(Step& step, Value x);
+Value decoder_mlp(Step& step, Value x, const std::string& name, int64_t ffn, Value residual);
+// Attention with keys and values of their own, without the norm and the residual.
+Value decoder_attention(Step& step, Value normed, int64_t layer, Value residual);
+
+// Where the weights of experts are: prefix.<expert>.<gate>.weight and so on.
+struct ExpertNames {
+  std::string router, experts, gate, up, down;
+};
+// A mixture of experts on x [batch, time, dim].
+Value experts(Step& step, Value x, const ExpertNames& names);
+
+}  // namespace tenon::llm

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds the tensors of a folder, checks them against a graph, and loads them into a store.
+#include "llm/arch/tensors.hpp"
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "llm/arch/config_reader.hpp"
+#include "llm/arch/file.hpp"
+
+namespace tenon::llm {
+namespace {
+
+std::string dims_text(const std::vector<int64_t>& dims) {
+  std::string text = "[";
+  for (const int64_t d : dims) text += (text.size() > 1 ? ", " : "") + std::to_string(d);
+  return text + "]";
+}
+
+// The files that the index names, without a path in them.
+std::set<std::string> indexed_files(const std::string& index) {
+  const Json json = Json::parse(read_text(index), nullptr, false);
+  const auto bad = [&](const std::string& what) {
+    throw Error(TENON_CORRUPT, index + ": " + what);
+  };
+  if (!json.is_object()) bad("expected a JSON object");
+  const auto map = json.find("weight_map");
+  if (map == json.end() || !map->is_object()) bad("expected an object 'weight_map'");
+  std::set<std::string> files;
+  for (const auto& [name, file] : map->items()) {
+    if (!file.is_string()) bad("'weight_map': '" + name.substr(0, 80) + "': expected a file name");
+    const std::string text = file.get<std::string>();
+    if (std::filesystem::path(text).filename() != text || !text.ends_with(".safetensors"))
+      bad("'weight_map': expected names of .safetensors files in the folder, got '" +
+          text.substr(0, 80) + "'");
+    files.insert(text);
+  }
+  return files;
+}
+
+}  // namespace
+
+FolderTensors FolderTensors::scan(const std::string& folder) {
+  const std::filesystem::path at(folder);
+  std::set<std::string> names;
+  if (std::filesystem::exists(at / "model.safetensors"))
+    names = {"model.safetensors"};
+  else if (std::filesystem::exists(at / "model.safetensors.index.json"))
+    names = indexed_files((at / "model.safetensors.index.json").string());
+  else
+    throw Error(TENON_NOT_FOUND, folder +
+                                     ": expected model.safetensors or "
+                                     "model.safetensors.index.json; the folder has neither");
+  FolderTensors out;
+  for (const std::string& name : names) {
+    const std::string file = (at / name).string();
+    for (auto& [tensor, type] : safetensors_tensors(file))
+      if (!out.types.emplace(tensor, std::move(type)).second)
+        throw Error(TENON_CORRUPT, file + ": tensor '" + tensor + "' is also in another file");
+    out.files.push_back(file);
+  }
+  return out;
+}
+
+bool Weights::has(const std::string& name) const { return !found_name(name).empty(); }
+
+std::string Weights::found_name(const std::string& name) const {
+  if (tensors_.types.contains(name)) return name;
+  const std::string rest = name.substr(name.find('.') + 1);
+  return tensors_.types.contains(rest) ? rest : std::string();
+}
+
+const TensorType& Weights::source(const std::string& name, const std::vector<int64_t>& dims) const {
+  const std::string found = found_name(name);
+  if (found.empty()) throw Error(TENON_NOT_FOUND, "weight '" + name + "' is missing in the folder");
+  const TensorType& type = tensors_.types.at(found);
+  if (type.dtype != f32 && type.dtype != f16 && type.dtype != bf16)
+    throw Error(TENON_UNSUPPORTED, "weight '" + found +
+                                       "': expected a dtype f32, f16 or bf16, got " +
+                                       std::string(sdk::dtype_name(type.dtype)));
+  if (type.dims != dims)
+    throw Error(TENON_SHAPE_MISMATCH, "weight '" + found + "': expected " + dims_text(dims) +
+                                          " by config.json, got " + dims_text(type.dims));
+  return type;
+}
+
+TensorType Weights::plain(const std::string& name, const std::vector<int64_t>& dims) {
+  const TensorType type = source(name, dims);
+  recipes_.emplace(name, Recipe{.sources = {found_name(name)}, .type = type});
+  return type;
+}
+
+TensorType Weights::made(const std::string& name, const std::vector<std::string>& sources,
+                         const std::vector<int64_t>& source_dims, tenon_dtype dtype,
+                         const std::vector<int64_t>& dims, Make make) {
+  Recipe recipe{.make = std::move(make)};
+  for (const std::string& s : sources) {
+    const TensorType& type = source(s, source_dims);
+    const tenon_dtype first = tensors_.types.at(found_name(sources[0])).dtype;
+    if (type.dtype != first)
+      throw Error(TENON_DTYPE_MISMATCH,
+                  "weight '" + s + "': expected " + std::string(sdk::dtype_name(first)) + " as '" +
+                      sources[0] + "' has, got " + std::string(sdk::dtype_name(type.dtype)));
+    recipe.type = {dtype == TENON_DTYPE_NONE ? type.dtype : dtype, dims};
+    recipe.sources.push_back(found_name(s));
+  }
+  return recipes_.emplace(name, std::move(recipe)).first->second.type;
+}
+
+TensorType Weights::table(const std::string& name, const std::vector<int64_t>& dims,
+                          const std::function<std::vector<float>()>& numbers) {
+  const TensorType type(f32, dims);
+  const auto at = recipes_.find(name);
+  if (at == recipes_.end()) recipes_.emplace(name, Recipe{.type = type, .numbers = numbers()});
+  return type;
+}
+
+void Weights::check_unused(const std::function<bool(const std::string&)>& harmless) const {
+  std::set<std::string, std::less<>> used;
+  for (const auto& [name, recipe] : recipes_)
+    used.insert(recipe.sources.begin(), recipe.sources.end());
+  for (const auto& [name, type] : tensors_.types)
+    if (!used.contains(name) && !harmless(name))
+      throw Error(TENON_UNSUPPORTED,
+                  "weight '" + name + "' is not used by the model that config.json describes");
+}
+
+void Weights::load(Store& store) const {
+  for (const std::string& file : tensors_.files) store.load(TENON_SPACE_WEIGHT, file);
+  std::set<std::string, std::less<>> kept;  // names in the store that graphs use
+  for (const auto& [name, recipe] : recipes_) kept.insert(name);
+  std::map<std::string, int64_t, std::less<>> uses;  // that are still to come
+  for (const auto& [name, recipe] : recipes_)
+    for (const std::string& s : recipe.sources) ++uses[s];
+  const auto done = [&](const std::string& s) {
+    if (--uses[s] == 0 && !kept.contains(s)) store.remove(TENON_SPACE_WEIGHT, s);
+  };
+  for (const auto& [name, recipe] : recipes_) {
+    if (recipe.sources.empty()) {
+      store.set(TENON_SPACE_WEIGHT, name, recipe.type, recipe.numbers.data(),
+                recipe.numbers.size() * sizeof(float));
+      continue;
+    }
+    if (!recipe.make && recipe.sources[0] == name) continue;
+    std::vector<Tensor> parts;
+    for (const std::string& s : recipe.sources) parts.push_back(store.get(TENON_SPACE_WEIGHT, s));
+    store.set(TENON_SPACE_WEIGHT, name, recipe.make ? recipe.make(parts) : parts[0]);
+    for (const std::string& s : recipe.sources) done(s);
+  }
+  for (const auto& [name, type] : tensors_.types)
+    if (!uses.contains(name)) store.remove(TENON_SPACE_WEIGHT, name);
+}
+
+}  // namespace tenon::llm

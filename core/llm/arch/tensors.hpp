@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensors of a Hugging Face folder: which files have them, and which of them a model uses.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tenon/tenon.hpp"
+
+namespace tenon::llm {
+
+// Names and types of all tensors of the safetensors files of a folder. Contents are not read.
+struct FolderTensors {
+  std::map<std::string, TensorType, std::less<>> types;
+  std::vector<std::string> files;  // their paths
+
+  // model.safetensors, or the files of model.safetensors.index.json. Throws if there is neither, or
+  // if a tensor is in two files.
+  static FolderTensors scan(const std::string& folder);
+};
+
+// The weights that a graph uses, and how each is made from the tensors of a folder. Graphs ask for
+// weights while they are built; then load() fills a store.
+class Weights {
+ public:
+  explicit Weights(FolderTensors tensors) : tensors_(std::move(tensors)) {}
+
+  // A tensor as the folder has it. Throws if it is missing or has other dims.
+  TensorType plain(const std::string& name, const std::vector<int64_t>& dims);
+  // The tensor, or nothing if the folder has none of this name.
+  bool has(const std::string& name) const;
+
+  using Make = std::function<Tensor(const std::vector<Tensor>&)>;
+  // A weight of the graph that is made of tensors of the folder, which must all have the type
+  // `sources` x source_dims. dtype NONE: that of the sources.
+  TensorType made(const std::string& name, const std::vector<std::string>& sources,
+                  const std::vector<int64_t>& source_dims, tenon_dtype dtype,
+                  const std::vector<int64_t>& dims, Make make);
+
+  // A table of f32 numbers, such as those of the rotary embedding. It replaces one of this name.
+  TensorType table(const std::string& name, const std::vector<int64_t>& dims,
+                   const std::function<std::vector<float>()>& numbers);
+
+  // Throws if the folder has a tensor that no graph has asked for, unless harmless(name).
+  void check_unused(const std::function<bool(const std::string&)>& harmless) const;
+  // Sets all weights that graphs asked for.
+  void load(Store& store) const;
+
+ private:
+  struct Recipe {
+    std::vector<std::string> sources{};
+    TensorType type{};  // of the weight
+    Make make{};        // empty: the tensor itself
+    std::vector<float> numbers{};
+  };
+  const TensorType& source(const std::string& name, const std::vector<int64_t>& dims) const;
+  // Where the folder has the tensor: checkpoints of base models lack the first part of names.
+  std::string found_name(const std::string& name) const;
+
+  FolderTensors tensors_;
+  std::map<std::string, Recipe, std::less<>> recipes_;
+};
+
+}  // namespace tenon::llm

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loads a model, compiles a graph for each number of tokens that a step reads, and runs them.
+#include "llm/engine.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "llm/arch/file.hpp"
+#include "llm/arch/step.hpp"
+
+namespace tenon::llm {
+namespace {
+
+// Tokens of a step. A graph is compiled for each number that is used; a piece of a prompt is padded
+// to the next one.
+constexpr int64_t kTimes[] = {1, 8, 32, 128, 512};
+
+// Tensors of checkpoints that the logits do not depend on.
+bool is_harmless(const std::string& name, const ModelConfig& c) {
+  if (name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.masked_bias")) return true;
+  // GPT-2's causal mask; its biases of products are named c_attn.bias and c_proj.bias.
+  if (name.ends_with(".attn.bias")) return true;
+  if (c.tied && name == "lm_head.weight") return true;
+  for (int64_t i = 0; i < c.extra_layers && i < 64; ++i)
+    if (name.starts_with("model.layers." + std::to_string(c.layers + i) + ".")) return true;
+  return false;
+}
+
+bool runs_on_cpu(const Runtime& runtime, const std::string& device) {
+  bool only_cpu = true;
+  for (const DeviceEntry& d : runtime.devices()) {
+    if (d.id == device) return d.class_name() == "cpu";
+    only_cpu = only_cpu && (d.class_name() == "cpu" || !d.reason.empty());
+  }
+  return device == "cpu" || (device == "auto" && only_cpu);
+}
+
+uint64_t mixed(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
+  return x ^ (x >> 31);
+}
+
+// The number in [0, 1) of a seed and a counter.
+double uniform(uint64_t seed, uint64_t counter) {
+  const uint64_t bits = mixed(seed + (counter + 1) * 0x9E3779B97F4A7C15);
+  return static_cast<double>(bits >> 11) * 0x1p-53;
+}
+
+}  // namespace
+
+int64_t sample_token(std::span<const float> logits, double temperature, double draw) {
+  const float most = *std::ranges::max_element(logits);
+  const auto weight = [&](float logit) { return std::exp((logit - most) / temperature); };
+  double sum = 0;
+  for (const float logit : logits) sum += weight(logit);
+  if (!std::isfinite(sum)) throw Error(TENON_NUMERIC_ERROR, "sampling: the logits are not finite");
+  double left = draw * sum;
+  int64_t last = 0;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const double w = weight(logits[i]);
+    if (w > 0) last = static_cast<int64_t>(i);
+    left -= w;
+    if (left < 0) return last;
+  }
+  return last;  // rounding
+}
+
+struct Engine::Parts {
+  struct Runner {
+    std::unique_ptr<Executable> executable;
+    std::unique_ptr<Context> context;
+  };
+  struct Key {
+    int64_t batch, time;
+    bool all_logits;
+    auto operator<=>(const Key&) const = default;
+  };
+
+  Parts(const Runtime& r, ModelConfig c, FolderTensors tensors, const EngineOptions& o)
+      : runtime(r), config(std::move(c)), weights(std::move(tensors)), store(r), options(o) {}
+
+  const Runtime& runtime;
+  ModelConfig config;
+  Weights weights;
+  Store store;
+  EngineOptions options;
+  int64_t context = 0;
+  std::vector<int64_t> lengths;  // of the sequences
+  std::map<Key, Runner> runners;
+
+  StepShape shape(const Key& key) const {
+    return {.slots = options.slots,
+            .capacity = context,
+            .batch = key.batch,
+            .time = key.time,
+            .all_logits = key.all_logits,
+            .compute = options.compute};
+  }
+  Runner& runner(const Key& key) {
+    Runner& r = runners[key];
+    if (r.context) return r;
+    const Graph graph = step_graph(config, shape(key), weights);
+    store.add_missing(graph);
+    ExecutableOptions executable = options.executable;
+    executable.device = options.device;
+    r.executable = std::make_unique<Executable>(runtime, graph, store, executable);
+    r.context = std::make_unique<Context>(*r.executable);
+    return r;
+  }
+
+  // The time of the next step of a sequence that has `left` tokens to read.
+  int64_t next_time(int64_t left) const {
+    int64_t time = 1;
+    for (const int64_t t : kTimes) {
+      // Recurrent models read no padding.
+      if (config.recurrent() ? t <= left : time < left) time = t;
+    }
+    return time;
+  }
+
+  void check_token(int64_t token) const {
+    if (token < 0 || token >= config.vocab)
+      throw Error(TENON_INVALID_ARGUMENT, "engine: expected token ids from 0 to " +
+                                              std::to_string(config.vocab - 1) + ", got " +
+                                              std::to_string(token));
+  }
+  void check_slot(int64_t slot) const {
+    if (slot < 0 || slot >= options.slots)
+      throw Error(TENON_INVALID_ARGUMENT, "engine: expected a slot from 0 to " +
+                                              std::to_string(options.slots - 1) + ", got " +
+                                              std::to_string(slot));
+  }
+  void check_room(int64_t slot, int64_t more) const {
+    const int64_t length = lengths[static_cast<size_t>(slot)];
+    if (more > context - length)
+      throw Error(TENON_INVALID_ARGUMENT, "engine: slot " + std::to_string(slot) +
+                                              " has room for " + std::to_string(context - length) +
+                                              " more tokens, got " + std::to_string(more) +
+                                              "; hint: a larger context");
+  }
+
+  // Runs a step for one sequence.
+  Context& run_one(int64_t slot, std::span<const int64_t> tokens, int64_t time, bool all_logits) {
+    Context& run = *runner({1, time, all_logits}).context;
+    std::vector<int64_t> padded(tokens.begin(), tokens.end());
+    padded.resize(static_cast<size_t>(time), 0);
+    int64_t& length = lengths[static_cast<size_t>(slot)];
+    run.set("tokens", {1, time}, padded);
+    run.set("past", std::vector<int64_t>{length});
+    run.set("count", std::vector<int64_t>{static_cast<int64_t>(tokens.size())});
+    if (options.slots > 1) run.set("slot", std::vector<int64_t>{slot});
+    run.run();
+    length += static_cast<int64_t>(tokens.size());
+    return run;
+  }
+
+  // Reads the tokens step by step. Returns the context of the last one, or nothing if `progress`
+  // stopped it.
+  Context* read(int64_t slot, std::span<const int64_t> tokens,
+                const std::function<bool(int64_t, int64_t)>& progress) {
+    const auto total = static_cast<int64_t>(tokens.size());
+    Context* last = nullptr;
+    for (int64_t at = 0; at < total;) {
+      if (progress && !progress(at, total)) return nullptr;
+      const int64_t time = next_time(total - at), count = std::min(time, total - at);
+      last = &run_one(slot, tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(count)),
+                      time, false);
+      at += count;
+    }
+    return last;
+  }
+};
+
+Engine::Engine(const Runtime& runtime, const std::string& folder, const EngineOptions& options) {
+  const std::string file = folder + "/config.json";
+  ModelConfig config = parse_config(read_text(file), file);
+  parts_ =
+      std::make_unique<Parts>(runtime, std::move(config), FolderTensors::scan(folder), options);
+  Parts& p = *parts_;
+  if (options.slots < 1 || options.slots > 1 << 16)
+    throw Error(TENON_INVALID_ARGUMENT,
+                "engine: expected 1 to 65536 slots, got " + std::to_string(options.slots));
+  p.context = options.context > 0 ? options.context : std::min<int64_t>(p.config.context, 4096);
+  if (p.context > p.config.context)
+    throw Error(TENON_INVALID_ARGUMENT, "engine: expected a context of at most " +
+                                            std::to_string(p.config.context) +
+                                            ", the model's own, got " + std::to_string(p.context));
+  if (p.options.compute == TENON_DTYPE_NONE)
+    p.options.compute = runs_on_cpu(runtime, options.device) ? tenon_dtype{f32} : p.config.dtype;
+  p.lengths.assign(static_cast<size_t>(options.slots), 0);
+  try {
+    // Names and checks all weights before any content is read.
+    step_graph(p.config, p.shape({1, 1, false}), p.weights);
+    p.weights.check_unused([&](const std::string& name) { return is_harmless(name, p.config); });
+  } catch (const Error& e) {
+    throw Error(e.code(), folder + ": " + e.what());
+  }
+  p.weights.load(p.store);
+  p.runner({1, 1, false});
+}
+
+Engine::~Engine() = default;
+Engine::Engine(Engine&&) noexcept = default;
+Engine& Engine::operator=(Engine&&) noexcept = default;
+
+const ModelConfig& Engine::config() const { return parts_->config; }
+int64_t Engine::context() const { return parts_->context; }
+int64_t Engine::slots() const { return parts_->options.slots; }
+
+int64_t Engine::length(int64_t slot) const {
+  parts_->check_slot(slot);
+  return parts_->lengths[static_cast<size_t>(slot)];
+}
+
+void Engine::clear(int64_t slot) {
+  parts_->check_slot(slot);
+  parts_->lengths[static_cast<size_t>(slot)] = 0;
+}
+
+std::vector<Engine::Next> Engine::step(std::span<const Piece> pieces, bool want_logits) {
+  Parts& p = *parts_;
+  std::set<int64_t> slots;
+  std::vector<size_t> single;  // pieces of one token
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const Piece& piece = pieces[i];
+    p.check_slot(piece.slot);
+    if (!slots.insert(piece.slot).second)
+      throw Error(TENON_INVALID_ARGUMENT,
+                  "engine: slot " + std::to_string(piece.slot) + " comes twice in a step");
+    if (piece.tokens.empty())
+      throw Error(TENON_INVALID_ARGUMENT, "engine: expected at least one token in each piece");
+    for (const int64_t token : piece.tokens) p.check_token(token);
+    p.check_room(piece.slot, static_cast<int64_t>(piece.tokens.size()));
+    if (piece.tokens.size() == 1) single.push_back(i);
+  }
+  std::vector<Next> out(pieces.size());
+  const auto take = [&](Next& to, const std::vector<int64_t>& tokens,
+                        const std::vector<float>& logits, size_t row) {
+    const auto vocab = static_cast<size_t>(p.config.vocab);
+    to.token = tokens[row];
+    if (want_logits)
+      to.logits.assign(logits.begin() + static_cast<ptrdiff_t>(row * vocab),
+                       logits.begin() + static_cast<ptrdiff_t>((row + 1) * vocab));
+  };
+  const auto results = [&](Context& run) {
+    return std::pair(run.get<int64_t>("token"),
+                     want_logits ? run.get<float>("logits") : std::vector<float>());
+  };
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces[i].tokens.size() == 1 && single.size() > 1) continue;
+    const auto [tokens, logits] = results(*p.read(pieces[i].slot, pieces[i].tokens, {}));
+    take(out[i], tokens, logits, 0);
+  }
+  if (single.size() < 2) return out;
+  // All slots take part; those without a piece count no token.
+  const int64_t batch = p.options.slots;
+  std::vector<int64_t> tokens(static_cast<size_t>(batch), 0), counts(tokens);
+  for (const size_t i : single) {
+    const auto slot = static_cast<size_t>(pieces[i].slot);
+    tokens[slot] = pieces[i].tokens[0], counts[slot] = 1;
+  }
+  Context& run = *p.runner({batch, 1, false}).context;
+  run.set("tokens", {batch, 1}, tokens);
+  run.set("past", p.lengths);
+  run.set("count", counts);
+  run.run();
+  const auto [next, logits] = results(run);
+  for (const size_t i : single) {
+    const auto slot = static_cast<size_t>(pieces[i].slot);
+    ++p.lengths[slot];
+    take(out[i], next, logits, slot);
+  }
+  return out;
+}
+
+std::vector<float> Engine::all_logits(const std::vector<int64_t>& tokens) {
+  Parts& p = *parts_;
+  clear(0);
+  for (const int64_t token : tokens) p.check_token(token);
+  p.check_room(0, static_cast<int64_t>(tokens.size()));
+  std::vector<float> out;
+  const std::span<const int64_t> all(tokens);
+  for (size_t at = 0; at < tokens.size();) {
+    const auto left = static_cast<int64_t>(tokens.size() - at);
+    const int64_t time = p.next_time(left), count = std::min(time, left);
+    Context& run = p.run_one(0, all.subspan(at, static_cast<size_t>(count)), time, true);
+    const std::vector<float> logits = run.get<float>("logits");
+    out.insert(out.end(), logits.begin(),
+               logits.begin() + static_cast<ptrdiff_t>(count * p.config.vocab));
+    at += static_cast<size_t>(count);
+  }
+  clear(0);
+  return out;
+}
+
+Finish Engine::generate(const std::vector<int64_t>& prompt, const GenerateOptions& options,
+                        const std::function<bool(int64_t)>& callback) {
+  Parts& p = *parts_;
+  if (prompt.empty())
+    throw Error(TENON_INVALID_ARGUMENT, "engine: expected a prompt of at least one token");
+  if (!std::isfinite(options.temperature) || options.temperature < 0)
+    throw Error(TENON_INVALID_ARGUMENT, "engine: expected a temperature of at least 0, got " +
+                                            std::to_string(options.temperature));
+  clear(0);
+  for (const int64_t token : prompt) p.check_token(token);
+  p.check_room(0, static_cast<int64_t>(prompt.size()));
+  if (options.tokens <= 0) return Finish::length;
+  Context* run = p.read(0, prompt, options.progress);
+  if (!run) return Finish::stopped;
+  for (int64_t i = 0;; ++i) {
+    const int64_t token = options.temperature > 0
+                              ? sample_token(run->get<float>("logits"), options.temperature,
+                                             uniform(options.seed, static_cast<uint64_t>(i)))
+                              : run->get<int64_t>("token")[0];
+    if (!callback(token)) return Finish::stopped;
+    const auto& ends = p.config.end_tokens;
+    if (options.stop_at_end && std::ranges::find(ends, token) != ends.end())
+      return Finish::end_token;
+    if (i + 1 >= options.tokens) return Finish::length;
+    if (p.lengths[0] >= p.context) return Finish::context_full;
+    run = &p.run_one(0, {&token, 1}, 1, false);
+  }
+}
+
+}  // namespace tenon::llm

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a language model: reads prompts into slots, one sequence each, and continues them.
+//
+//   tenon::Runtime runtime;
+//   tenon::llm::Engine engine(runtime, "Llama-3.2-1B", {.device = "cpu"});
+//   engine.generate({128000, 791, 6864}, {.tokens = 20}, [](int64_t token) {
+//     std::cout << token << '\n';
+//     return true;
+//   });
+//
+// An engine is used by one thread at a time. Every failure throws tenon::Error.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "llm/arch/config.hpp"
+#include "tenon/tenon.hpp"
+
+namespace tenon::llm {
+
+struct EngineOptions {
+  std::string device = "auto";
+  int64_t context =
+      0;              // most tokens of a sequence; 0: 4096, or the model's own limit if it is less
+  int64_t slots = 1;  // sequences at a time
+  // Dtype of activations and caches. NONE: f32 on the cpu; elsewhere the dtype of the weights.
+  tenon_dtype compute = TENON_DTYPE_NONE;
+  ExecutableOptions executable{};  // its device is not used
+};
+
+struct GenerateOptions {
+  int64_t tokens = 256;     // the most to generate
+  double temperature = 0;   // 0: always the most likely token
+  uint64_t seed = 0;        // the same seed gives the same tokens
+  bool stop_at_end = true;  // after one of the model's end tokens
+  // Called while the prompt is read, with the tokens read and their number in total. Returns false
+  // to stop.
+  std::function<bool(int64_t read, int64_t total)> progress{};
+};
+
+enum class Finish : uint8_t { length, end_token, context_full, stopped };
+
+class Engine {
+ public:
+  // folder: a model of Hugging Face: config.json and safetensors files.
+  Engine(const Runtime& runtime, const std::string& folder, const EngineOptions& options = {});
+  ~Engine();
+  Engine(Engine&&) noexcept;
+  Engine& operator=(Engine&&) noexcept;
+
+  const ModelConfig& config() const;
+  int64_t context() const;
+  int64_t slots() const;
+
+  // Reads `prompt` into slot 0, which it clears, and continues it. Each new token goes to
+  // `callback`, also an end token; it returns false to stop.
+  Finish generate(const std::vector<int64_t>& prompt, const GenerateOptions& options,
+                  const std::function<bool(int64_t token)>& callback);
+
+  // ---- Several sequences
+
+  struct Piece {
+    int64_t slot = 0;
+    std::vector<int64_t> tokens;  // at least one
+  };
+  struct Next {
+    int64_t token = 0;          // the most likely one
+    std::vector<float> logits;  // of all tokens of the vocabulary; empty unless wanted
+  };
+  // Appends the tokens of each piece to the sequence of its slot; no slot may come twice. Returns
+  // what follows each piece. Pieces of one token are read together. Checks all pieces before it
+  // reads any.
+  std::vector<Next> step(std::span<const Piece> pieces, bool want_logits);
+  int64_t length(int64_t slot) const;
+  void clear(int64_t slot);
+
+  // Logits behind each token of a sequence, [tokens, vocab]. Uses and clears slot 0.
+  std::vector<float> all_logits(const std::vector<int64_t>& tokens);
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+// A token drawn from the softmax of logits / temperature. draw: a number in [0, 1).
+int64_t sample_token(std::span<const float> logits, double temperature, double draw);
+
+}  // namespace tenon::llm

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Language models of Hugging Face folders against transformers: logits of random weights, read in one piece, token by token
+and in pieces, for each architecture.
+
+architectures.py LLM_PROBE [--device cpu] [--only NAME ...] [--keep FOLDER]
+Exits with 77 (skip) where torch or transformers is absent."""
+import argparse, json, os, pathlib, subprocess, sys, tempfile
+
+try:
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    import numpy as np, torch, transformers as T
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+LIMIT = 1e-4
+VOCAB, LENGTH = 96, 40
+SIZES = dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=112, num_hidden_layers=3, num_attention_heads=4,
+             num_key_value_heads=2, max_position_embeddings=128, eos_token_id=1, bos_token_id=0, pad_token_id=0)
+LATENT = SIZES | dict(num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8,
+                      v_head_dim=12, n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=24,
+                      first_k_dense_replace=1, n_shared_experts=2)
+LLAMA3 = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=32)
+YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=32)
+LONGROPE = dict(rope_type="longrope", rope_theta=10000.0, short_factor=[1.0, 1.1, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0],
+                long_factor=[1.5, 1.7, 2.0, 3.0, 4.0, 6.0, 8.0, 9.0], original_max_position_embeddings=64)
+
+
+def cases():
+    """Name -> (config, options of the probe)."""
+    full, sliding = "full_attention", "sliding_attention"
+    return {
+        "llama": (T.LlamaConfig(**SIZES), []),
+        "llama_biases_tied": (T.LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True, tie_word_embeddings=True), []),
+        "llama_head_dim": (T.LlamaConfig(**SIZES, head_dim=24, hidden_act="gelu"), []),
+        "llama_linear": (T.LlamaConfig(**SIZES, rope_parameters=dict(rope_type="linear", rope_theta=5e5, factor=4.0)), []),
+        "llama_dynamic": (T.LlamaConfig(**SIZES, rope_parameters=dict(rope_type="dynamic", rope_theta=1e4, factor=4.0)), []),
+        "llama3": (T.LlamaConfig(**SIZES, rope_parameters=LLAMA3), []),
+        "llama_yarn": (T.LlamaConfig(**SIZES, rope_parameters=YARN), []),
+        "mistral": (T.MistralConfig(**SIZES, sliding_window=9), []),
+        "mistral_no_window": (T.MistralConfig(**SIZES, sliding_window=None, head_dim=32), []),
+        "qwen2": (T.Qwen2Config(**SIZES), []),
+        "qwen2_window": (T.Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=7, max_window_layers=1), []),
+        "qwen3": (T.Qwen3Config(**SIZES, head_dim=16), []),
+        "qwen3_yarn": (T.Qwen3Config(**SIZES, head_dim=16, rope_parameters=YARN), []),
+        "qwen3_moe": (T.Qwen3MoeConfig(**SIZES, head_dim=16, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=32,
+                                       norm_topk_prob=True, mlp_only_layers=[1]), []),
+        "gemma2": (T.Gemma2Config(**SIZES, head_dim=16, sliding_window=8, query_pre_attn_scalar=24,
+                                  attn_logit_softcapping=2.0, final_logit_softcapping=3.0), []),
+        "gemma3": (T.Gemma3TextConfig(**SIZES, head_dim=16, sliding_window=8, query_pre_attn_scalar=24,
+                                      layer_types=[sliding, full, sliding]), []),
+        "phi3": (T.Phi3Config(**SIZES), []),
+        # 64 positions or fewer take the short factors, a larger cache takes the long ones.
+        "phi3_longrope_short": (T.Phi3Config(**SIZES, original_max_position_embeddings=64, rope_parameters=LONGROPE),
+                                ["--context", "64"]),
+        "phi3_partial_rotary": (T.Phi3Config(**SIZES, rope_parameters=dict(rope_type="default", rope_theta=1e4,
+                                                                           partial_rotary_factor=0.5)), []),
+        "gpt2": (T.GPT2Config(vocab_size=VOCAB, n_embd=64, n_layer=3, n_head=4, n_positions=64, eos_token_id=1,
+                              bos_token_id=0), []),
+        "gpt2_scaled": (T.GPT2Config(vocab_size=VOCAB, n_embd=64, n_layer=3, n_head=4, n_positions=64, n_inner=80,
+                                     eos_token_id=1, bos_token_id=0, scale_attn_by_inverse_layer_idx=True), []),
+        "mixtral": (T.MixtralConfig(**SIZES, num_local_experts=4, sliding_window=11), []),
+        "deepseek_v2": (T.DeepseekV2Config(**LATENT, routed_scaling_factor=1.5), []),
+        "deepseek_v2_groups": (T.DeepseekV2Config(**LATENT | dict(q_lora_rank=None), n_group=4, topk_group=2,
+                                                  topk_method="group_limited_greedy", rope_parameters=YARN |
+                                                  dict(mscale=0.7, mscale_all_dim=0.7)), []),
+        "deepseek_v3": (T.DeepseekV3Config(**LATENT, n_group=4, topk_group=2), []),
+        "deepseek_v3_yarn": (T.DeepseekV3Config(**LATENT, n_group=2, topk_group=1, rope_parameters=YARN |
+                                                dict(mscale=1.0, mscale_all_dim=0.5)), []),
+        "mamba": (T.MambaConfig(vocab_size=VOCAB, hidden_size=64, state_size=8, num_hidden_layers=3, eos_token_id=1,
+                                bos_token_id=0), []),
+    }
+
+
+def make(config, folder):
+    """A model whose weights are random everywhere, also where training begins with zeros and ones."""
+    torch.manual_seed(1)
+    model = T.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
+    with torch.no_grad():
+        for name, w in list(model.named_parameters()) + list(model.named_buffers()):
+            if "inv_freq" in name or w.dim() == 0 or not w.is_floating_point() or "A_log" in name:
+                continue
+            if w.dim() == 1:
+                w += 0.2 * torch.randn_like(w)
+            else:
+                w.copy_(torch.randn_like(w) * (0.5 if "embed" in name or "wte" in name else 1.5 * w.shape[-1] ** -0.5))
+        if config.model_type == "deepseek_v3":
+            for layer in model.model.layers[1:]:
+                layer.mlp.gate.e_score_correction_bias.uniform_(0, 0.2)
+    model.save_pretrained(folder)
+    return model
+
+
+def old_rope(folder):
+    """Writes the rope as files before transformers 5 have it."""
+    path = pathlib.Path(folder, "config.json")
+    config = json.loads(path.read_text())
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope.pop("rope_theta")
+    config["rope_scaling"] = {("type" if k == "rope_type" else k): v for k, v in rope.items()}
+    path.write_text(json.dumps(config))
+
+
+def probe(binary, folder, ids, device, *mode):
+    out = pathlib.Path(folder, "logits")
+    pathlib.Path(folder, "ids").write_text(" ".join(map(str, ids)))
+    subprocess.run([binary, folder, f"{folder}/ids", out, device, *mode], check=True)
+    return np.fromfile(out, np.float32).reshape(-1, VOCAB)
+
+
+def compare(name, config, options, binary, device, folder):
+    model = make(config, folder)
+    if name in ("llama3", "llama_yarn"):
+        old_rope(folder)
+    ids = torch.randint(2, VOCAB, (LENGTH,), generator=torch.Generator().manual_seed(2)).tolist()
+    with torch.no_grad():
+        theirs = model(torch.tensor([ids]), use_cache=False).logits[0].numpy()
+    scale = np.abs(theirs).max()
+    prefill = probe(binary, folder, ids, device, "prefill", *options)
+    decode = probe(binary, folder, ids, device, "decode", *options)
+    pieces = probe(binary, folder, ids, device, "pieces", "7", *options)
+    company = probe(binary, folder, ids, device, "company", *options)
+    errors = [np.abs(ours - at).max() / scale for ours, at in
+              [(prefill, theirs), (decode, theirs), (pieces, theirs[6::7]), (company, theirs)]]
+    same = [np.array_equal(decode, company), np.array_equal(prefill, decode), np.array_equal(pieces, decode[6::7])]
+    good = max(errors) <= LIMIT and scale > 0.1
+    print(f"{'ok ' if good else 'BAD'} {name}: error of prefill {errors[0]:.1e}, decode {errors[1]:.1e}, pieces "
+          f"{errors[2]:.1e}, among others {errors[3]:.1e} of {scale:.2f}; bits equal to decode: among others {same[0]}, "
+          f"prefill {same[1]}, pieces {same[2]}", flush=True)
+    return good
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("probe")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--only", nargs="*")
+    args = parser.parse_args()
+    torch.set_num_threads(2)
+    T.logging.set_verbosity_error()
+    T.logging.disable_progress_bar()
+    good = True
+    for name, (config, options) in cases().items():
+        if args.only and name not in args.only:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                good &= compare(name, config, options, args.probe, args.device, folder)
+            except subprocess.CalledProcessError as failed:
+                print(f"BAD {name}: {failed}", flush=True)
+                good = False
+    sys.exit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()
