@@ -179,8 +179,10 @@ class BackwardDelta {
   BackwardDelta(const sdk::op::gated_delta_rule_backward& n, const sdk::Node& node)
       : p_(n), dout_(n.dout.position()), dstate_out_(n.dstate_out.position()) {
     for (int k = 0; k < kOutputs; ++k) out_[k] = node.out(k).position();
-    slots_ = make_slots(p_.sequences * p_.rows(), delta_backward_area(p_.keys, p_.tokens) * 4,
-                        p_.tile_cost() * 16 * p_.tiles());
+    int64_t area = delta_backward_area(p_.keys, p_.tokens);
+    if (p_.in_chunks())
+      area = std::max(area, delta_chunks_backward_area(p_.keys, p_.values, p_.tokens));
+    slots_ = make_slots(p_.sequences * p_.rows(), area * 4, p_.tile_cost() * 16 * p_.tiles());
   }
 
   uint64_t scratch() const { return slots_at() + slots_.scratch(); }
@@ -212,8 +214,10 @@ class BackwardDelta {
             .dbeta = dbeta + token,
             .dstate = out_[kDstate] < 0 ? nullptr : c.out<float>(out_[kDstate]) + state,
             .dv = out_[kDv] < 0 ? nullptr : c.out<char>(out_[kDv]) + p_.value_offset(place)};
+        float* const own = reinterpret_cast<float*>(area);
+        if (p_.in_chunks() && delta_chunks_backward(head, p_.tokens, own, to)) continue;
         for (int64_t tile = 0; tile < p_.tiles(); ++tile)
-          delta_backward(head, tile * delta_columns(), reinterpret_cast<float*>(area), to);
+          delta_backward(head, tile * delta_columns(), own, to);
       }
     });
     with_f32_or_half(p_.dtype, [&]<class T>(T) {

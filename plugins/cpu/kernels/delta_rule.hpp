@@ -46,4 +46,11 @@ struct DeltaGradients {
 };
 void delta_backward(const DeltaHead& head, int64_t first, float* area, const DeltaGradients& out);
 
+// All columns of a head in chunks of tokens, for heads with one decay (delta_rule_chunk_backward.cpp).
+// Returns false, and has written nothing, if a number is not finite or a decay is above 1. The area is
+// that for `longest` tokens.
+int64_t delta_chunks_backward_area(int64_t keys, int64_t values, int64_t tokens);
+bool delta_chunks_backward(const DeltaHead& head, int64_t longest, float* area,
+                           const DeltaGradients& out);
+
 }  // namespace tenon::cpu

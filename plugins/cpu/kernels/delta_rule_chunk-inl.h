@@ -77,9 +77,10 @@ struct Chunk {
   float *keys, *queries;  // [kChunk, kChunk]
   float* pair;            // [kChunk, kChunk]
   float *decay, *beta, *sum;
-  float kept = 1;  // e^γlast
 
-  Chunk(float*& p, int64_t padded) {
+  float kept() const { return decay[kChunk - 1]; }
+
+  Chunk(float* p, int64_t padded) {
     const auto take = [&](int64_t floats) { return std::exchange(p, p + floats); };
     rows = take(2 * kChunk * padded), columns = take(kChunk * padded);
     late = take(kChunk * padded), keys = take(kChunk * kChunk);
@@ -99,7 +100,7 @@ enum class ChunkState : uint8_t {
 
 // Reads tokens [first, first + count).
 template <class T>
-ChunkState read_chunk(const DeltaHead& h, int64_t first, int64_t count, Chunk& c) {
+ChunkState read_chunk(const DeltaHead& h, int64_t first, int64_t count, const Chunk& c) {
   const D d;
   const int64_t padded = padded_keys(h.keys);
   FiniteCheck given;
@@ -130,7 +131,6 @@ ChunkState read_chunk(const DeltaHead& h, int64_t first, int64_t count, Chunk& c
   if (largest > 0) return ChunkState::large;
   map(
       d, kChunk, [](D tag, V x) HWY_ATTR { return vexp(tag, x); }, c.decay, c.sum);
-  c.kept = c.decay[kChunk - 1];
   for (int64_t i = 0; i < kChunk; ++i)  // beyond the diagonal it may be infinite
     for (int64_t j = 0; j < kChunk; j += kLanes) {
       const V apart = hn::Sub(hn::Set(d, c.sum[i]), hn::LoadU(d, c.sum + j));
@@ -168,7 +168,7 @@ HWY_INLINE bool finite_rows(const float* tile, int64_t rows) {
 
 // tile = kept·tile + lateᵀ·e
 HWY_INLINE void next_tile(const Chunk& c, int64_t padded, const float* e, float* tile) {
-  const V kept = constant(c.kept);
+  const V kept = constant(c.kept());
   products<2>(padded, kChunk, by_columns(c.late, padded), e, kColumns,
               [&](int64_t r, int64_t v, V sum) HWY_ATTR {
                 float* const to = tile + r * kColumns + v;
