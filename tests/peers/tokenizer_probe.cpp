@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tokenizer_probe FILE: encodes and decodes for tokenizers.py. FILE is a tokenizer.json or a GGUF file. Requests
+// tokenizer_probe FILE: encodes and decodes for tokenizer.py. FILE is a tokenizer.json or a GGUF file. Requests
 // and answers are pairs of 32-bit integers and bytes: (flags, size) and bytes, (failed, size) and bytes.
 #include <chrono>
 #include <cstdint>

@@ -108,7 +108,9 @@ PreTokenizer one_pre_tokenizer(const JsonNode& node, const std::string& type) {
     return split_by(read_pattern(node.at("pattern")), read_behavior(node.at("behavior"), "Removed"),
                     node.at("invert").boolean(false));
   if (type == "Whitespace")
-    return split_by(Regex(R"(\w+|[^\w\s]+)", node.path()), Behavior::removed, true);
+    // Here joiners are parts of words.
+    return split_by(Regex(R"([\w\x{200C}\x{200D}]+|[^\w\s\x{200C}\x{200D}]+)", node.path()),
+                    Behavior::removed, true);
   if (type == "WhitespaceSplit") return split_by_class(is_space, Behavior::removed);
   if (type == "Metaspace")
     return metaspace(character_text(read_character(node.at("replacement"))),

@@ -75,7 +75,8 @@ constexpr Patterns kGpt4o[] = {
     TENON_CASED(TENON_CONTRACTION "?") R"(|\p{N}{1,3})" TENON_CASED_SYMBOLS TENON_LINES_AND_SPACES};
 constexpr Patterns kTinyAya[] = {R"(\d{1,3}(?=(?:\d{3})*\b))", kGpt4o[0]};
 constexpr Patterns kYoutu[] = {
-    "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-"
+    "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-"
+    "ゟ゠-"
     "ヿ]"
     "+",
     TENON_CASED(TENON_CONTRACTION "?") R"(|\p{N})" TENON_CASED_SYMBOLS TENON_LINES_AND_SPACES};

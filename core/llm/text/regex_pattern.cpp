@@ -15,8 +15,22 @@ namespace {
 constexpr std::string_view kSpace =
     R"(\x09-\x0D\x20\x85\xA0\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
 constexpr std::string_view kWord =
-    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
+    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
+// Oniguruma counts these as word characters too, outside of sets.
+constexpr std::string_view kWordAlone = R"(\xB2\xB3\xB9\xBC-\xBE)";
 constexpr std::string_view kHex = "0-9a-fA-F";
+
+// [:name:] in a set.
+constexpr std::pair<std::string_view, std::string_view> kPosix[] = {
+    {"alpha", R"(\p{Alphabetic})"},
+    {"alnum", R"(\p{Alphabetic}\p{Nd})"},
+    {"digit", R"(\p{Nd})"},
+    {"lower", R"(\p{Lowercase})"},
+    {"punct", R"(\p{P}\p{S})"},
+    {"space", kSpace},
+    {"upper", R"(\p{Uppercase})"},
+    {"word", kWord},
+    {"xdigit", kHex}};
 
 constexpr std::pair<std::string_view, std::string_view> kNames[] = {
     {"Letter", "L"},          {"Number", "N"},         {"Punctuation", "P"},
@@ -128,7 +142,8 @@ class Translator {
       if (starts("[:")) {
         const size_t end = in_.find(":]", at_);
         if (end == in_.npos) refuse("an open '[:'");
-        copy(end + 2 - at_);
+        posix(in_.substr(at_ + 2, end - at_ - 2));
+        at_ = end + 2;
       } else if (peek() == '[') {
         refuse("a set in a set");
       } else if (starts("&&")) {
@@ -142,11 +157,21 @@ class Translator {
     if (at_ < in_.size()) copy(1);
   }
 
+  void posix(std::string_view name) {
+    for (const auto& [known, set] : kPosix) {
+      if (name != known) continue;
+      out_ += set;
+      return;
+    }
+    refuse("the class '[:" + std::string(name) + ":]'");
+  }
+
   void one_of(std::string_view set, bool inside, bool negated) {
     at_ += 2;
     if (inside && negated) refuse("a negated class in a set");
     if (!inside) out_ += negated ? "[^" : "[";
     out_ += set;
+    if (!inside && set == kWord) out_ += kWordAlone;
     if (!inside) out_ += ']';
   }
 
@@ -205,9 +230,9 @@ class Translator {
       out_ += R"(\x08)";
       return;
     }
-    const std::string w = '[' + std::string(kWord) + ']', before = "(?<=" + w + ')',
-                      after = "(?=" + w + ')', not_before = "(?<!" + w + ')',
-                      not_after = "(?!" + w + ')';
+    const std::string w = '[' + std::string(kWord) + std::string(kWordAlone) + ']',
+                      before = "(?<=" + w + ')', after = "(?=" + w + ')',
+                      not_before = "(?<!" + w + ')', not_after = "(?!" + w + ')';
     out_ += is ? "(?:" + before + not_after + '|' + not_before + after + ')'
                : "(?:" + before + after + '|' + not_before + not_after + ')';
   }

@@ -25,6 +25,9 @@ class Encoding {
   void add(std::string_view text, bool special, bool at_start) {
     std::string normalized;
     if (!parts_.normalizers.empty()) {
+      // Behind a character that normalization removes, the text does not start.
+      const size_t first = text.empty() ? 0 : character_size(static_cast<unsigned char>(text[0]));
+      at_start = at_start && !parts_.normalize(text.substr(0, first)).empty();
       normalized = parts_.normalize(text);
       text = normalized;
     }

@@ -143,7 +143,7 @@ bool is_punctuation(char32_t c) {
 
 bool is_control(char32_t c) {
   const auto k = category(c);
-  return k == UTF8PROC_CATEGORY_CN || k >= UTF8PROC_CATEGORY_CC;
+  return k >= UTF8PROC_CATEGORY_CC;  // unassigned characters are none
 }
 
 bool is_word(char32_t c) {
