@@ -241,19 +241,6 @@ Value casefold(Machine& m, const Value& self, const Args& args) {
   return same(m, self, lower_text(own(self)));
 }
 
-std::string swapped(std::string_view text) {
-  std::string out;
-  for (size_t at = 0; at < text.size();) {
-    const size_t begin = at;
-    const char32_t c = next_char(text, at);
-    const std::string_view one = text.substr(begin, at - begin);
-    out += has(c, CharFlag::upper)   ? lower_text(one)
-           : has(c, CharFlag::lower) ? upper_text(one)
-                                     : std::string(one);
-  }
-  return out;
-}
-
 struct Row {
   std::string_view name;
   Builtin method;
@@ -296,7 +283,7 @@ constexpr Row kMethods[] = {
     {"splitlines", splitlines},
     {"startswith", has_affix<false>},
     {"strip", strip<Sides::both>},
-    {"swapcase", converted<swapped>},
+    {"swapcase", converted<swapcase_text>},
     {"title", converted<title_text>},
     {"upper", converted<upper_text>},
     {"zfill", zfill},

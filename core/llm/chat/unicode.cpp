@@ -187,4 +187,19 @@ std::string capitalize_text(std::string_view text) {
   return out;
 }
 
+std::string swapcase_text(std::string_view text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t start = at;
+    const char32_t c = next_char(text, at);
+    if (has(c, CharFlag::upper))
+      append_lower(out, text, start, at);
+    else if (has(c, CharFlag::lower))
+      append_mapped(out, c, kUpperRuns, kUpperTexts);
+    else
+      append_char(out, c);
+  }
+  return out;
+}
+
 }  // namespace tenon::llm
