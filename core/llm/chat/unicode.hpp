@@ -46,5 +46,6 @@ std::string upper_text(std::string_view text);
 std::string title_text(std::string_view text);
 std::string capitalize_text(std::string_view text);
 std::string swapcase_text(std::string_view text);
+std::string casefold_text(std::string_view text);
 
 }  // namespace tenon::llm
