@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""chat.py PROBE templates FOLDER | programs [--count 3000] [--seed 1]
+"""chat.py PROBE templates FOLDER | programs [--count 2000] [--seed 1]
 
 Renders chat templates with tenon and with Hugging Face transformers (Jinja2), which must agree byte for byte, or both refuse.
 `templates` takes those of the source package of llama-cpp-python, which it fetches into FOLDER, with conversations of every
@@ -162,11 +162,18 @@ def fetch(folder):
 
 
 def differ(tenon, request):
-    """None if both agree, else what differs."""
+    """What differs, or None; and the reason why transformers refuses, or nothing."""
     ours, (wanted, reason) = tenon.render(request), transformers(request)
     if ours.get("text") == wanted:
-        return None
-    return f"  transformers: {reason or ascii(wanted)}\n  tenon:        {ascii(ours.get('text')) if 'text' in ours else ours['error']}"
+        return None, reason
+    if wanted is not None and " object at 0x" in wanted:
+        return None, "an address"
+    shown, at = ours.get("text"), 0
+    if shown is not None and wanted is not None:  # the place where they part
+        at = next((i for i, (a, b) in enumerate(zip(shown, wanted)) if a != b), min(len(shown), len(wanted)))
+    part = slice(max(0, at - 60), at + 60)
+    return (f"  transformers: {reason or ascii(wanted[part])}\n"
+            f"  tenon:        {ours['error'] if shown is None else ascii(shown[part])}"), reason
 
 
 def compare_templates(tenon, folder):
@@ -176,15 +183,17 @@ def compare_templates(tenon, folder):
         for what, messages, tools, prompt, extra in conversations():
             request = {"template": source, "bos_token": "<s>", "eos_token": "</s>", "messages": messages, "tools": tools,
                        "add_generation_prompt": prompt, "extra": extra, "now": NOW}
-            difference = differ(tenon, request)
+            difference, reason = differ(tenon, request)
             if difference:
                 failed.append(f"{name}, {what}:\n{difference}")
-            elif transformers(request)[0] is None:
+            elif reason:
                 refused += 1
             else:
                 rendered += 1
         texts += rendered
         exact += not failed and rendered > 0
+        if not rendered:
+            print(f"{name}: every conversation is refused, the last one for: {reason}")
         bad += failed
     print("\n".join(bad[:20]))
     print(f"{exact} of {len(templates)} templates exact: {texts} equal texts, {refused} conversations refused by both, "
@@ -200,10 +209,10 @@ def compare_programs(tenon, count, seed):
         rng = random.Random(f"{seed}/{case}")
         request = {"template": chat_programs.program(rng), "messages": chat_programs.messages(rng), "tools": None,
                    "add_generation_prompt": rng.random() < 0.5, "extra": chat_programs.variables(rng), "now": NOW}
-        difference = differ(tenon, request)
+        difference, reason = differ(tenon, request)
         if difference:
             bad.append(f"seed {seed}/{case}: {ascii(request['template'])} with {ascii(request['extra'])}\n{difference}")
-        elif transformers(request)[0] is None:
+        elif reason:
             refused += 1
     print("\n".join(bad[:10]))
     print(f"{count} programs: {count - refused - len(bad)} equal texts, {refused} refused by both, {len(bad)} differences")
@@ -217,7 +226,7 @@ def main():
     parser.add_argument("probe")
     parser.add_argument("what", choices=["templates", "programs"])
     parser.add_argument("folder", nargs="?", type=pathlib.Path)
-    parser.add_argument("--count", type=int, default=3000)
+    parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     tenon = Tenon(args.probe)

@@ -101,9 +101,12 @@ Value power_of_ints(Machine& m, int64_t base, int64_t exponent) {
 
 Value of_ints(Machine& m, std::string_view op, int64_t a, int64_t b) {
   int64_t result = 0;
-  if (op == "+") return checked(m, op, __builtin_add_overflow(a, b, &result), result);
-  if (op == "-") return checked(m, op, __builtin_sub_overflow(a, b, &result), result);
-  if (op == "*") return checked(m, op, __builtin_mul_overflow(a, b, &result), result);
+  if (op == "+" || op == "-" || op == "*") {
+    const bool overflow = op == "+"   ? __builtin_add_overflow(a, b, &result)
+                          : op == "-" ? __builtin_sub_overflow(a, b, &result)
+                                      : __builtin_mul_overflow(a, b, &result);
+    return checked(m, op, overflow, result);
+  }
   if (op == "**") return power_of_ints(m, a, b);
   if (b == 0) m.fail("division by zero");
   if (op == "/") return make_real(static_cast<double>(a) / static_cast<double>(b));

@@ -171,9 +171,13 @@ NodePtr Parser::statement(std::string_view word) {
   if (word == "break") return loop_control(Op::stop);
   if (word == "continue") return loop_control(Op::skip);
   if (word == "print") {
-    const int line = now().line;
+    NodePtr node = make(Op::print, now().line);
     advance();
-    return make(Op::print, line, tuple(true, {}, false));
+    while (now().kind != TokenKind::block_end) {
+      if (!node->kids.empty()) expect_symbol(",");
+      node->kids.push_back(expression());
+    }
+    return done(std::move(node));
   }
   fail("unknown tag '" + std::string(word) + "'" +
        (open_.empty() ? std::string() : "; the tag '" + std::string(open_.back()) + "' is open"));

@@ -24,7 +24,10 @@ bool is_defined(const Value& v) { return !v.is(Kind::undefined); }
 bool is_exactly_true(const Value& v) { return v.is(Kind::boolean) && v.boolean; }
 bool is_exactly_false(const Value& v) { return v.is(Kind::boolean) && !v.boolean; }
 bool is_a_number(const Value& v) { return v.is_number(); }
-bool is_callable(const Value& v) { return v.is(Kind::function) || v.is(Kind::loop); }
+// Jinja's undefined values can be called, with an error.
+bool is_callable(const Value& v) {
+  return v.is(Kind::function) || v.is(Kind::loop) || v.is(Kind::undefined);
+}
 bool is_escaped(const Value& v) { return v.is(Kind::text) && v.text->markup; }
 bool is_iterable(const Value& v) {
   return v.is(Kind::text) || v.is(Kind::list) || v.is(Kind::dict) || v.is(Kind::undefined) ||

@@ -235,32 +235,13 @@ Value istitle(Machine& m, const Value& self, const Args& args) {
   return make_bool(any);
 }
 
-Value casefold(Machine& m, const Value& self, const Args& args) {
-  Bound(m, "casefold", args, {});
-  if (!self.text->ascii()) m.fail("casefold: characters beyond ASCII are not supported");
-  return same(m, self, lower_text(own(self)));
-}
-
-std::string swapped(std::string_view text) {
-  std::string out;
-  for (size_t at = 0; at < text.size();) {
-    const size_t begin = at;
-    const char32_t c = next_char(text, at);
-    const std::string_view one = text.substr(begin, at - begin);
-    out += has(c, CharFlag::upper)   ? lower_text(one)
-           : has(c, CharFlag::lower) ? upper_text(one)
-                                     : std::string(one);
-  }
-  return out;
-}
-
 struct Row {
   std::string_view name;
   Builtin method;
 };
 constexpr Row kMethods[] = {
     {"capitalize", converted<capitalize_text>},
-    {"casefold", casefold},
+    {"casefold", converted<casefold_text>},
     {"center", justify<'^'>},
     {"count", count},
     {"endswith", has_affix<true>},
@@ -296,7 +277,7 @@ constexpr Row kMethods[] = {
     {"splitlines", splitlines},
     {"startswith", has_affix<false>},
     {"strip", strip<Sides::both>},
-    {"swapcase", converted<swapped>},
+    {"swapcase", converted<swapcase_text>},
     {"title", converted<title_text>},
     {"upper", converted<upper_text>},
     {"zfill", zfill},

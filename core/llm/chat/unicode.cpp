@@ -163,6 +163,13 @@ std::string upper_text(std::string_view text) {
   return out;
 }
 
+std::string casefold_text(std::string_view text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();)
+    append_mapped(out, next_char(text, at), kFoldRuns, kFoldTexts);
+  return out;
+}
+
 std::string title_text(std::string_view text) {
   std::string out;
   bool inside = false;
@@ -184,6 +191,21 @@ std::string capitalize_text(std::string_view text) {
   size_t at = 0;
   append_mapped(out, next_char(text, at), kTitleRuns, kTitleTexts);
   append_lower(out, text, at, text.size());
+  return out;
+}
+
+std::string swapcase_text(std::string_view text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t start = at;
+    const char32_t c = next_char(text, at);
+    if (has(c, CharFlag::upper))
+      append_lower(out, text, start, at);
+    else if (has(c, CharFlag::lower))
+      append_mapped(out, c, kUpperRuns, kUpperTexts);
+    else
+      append_char(out, c);
+  }
   return out;
 }
 

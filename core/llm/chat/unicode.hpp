@@ -45,5 +45,7 @@ std::string upper_text(std::string_view text);
 // The first letter of each word, or of the text alone, in title case; all others in lower case.
 std::string title_text(std::string_view text);
 std::string capitalize_text(std::string_view text);
+std::string swapcase_text(std::string_view text);
+std::string casefold_text(std::string_view text);
 
 }  // namespace tenon::llm
