@@ -304,6 +304,7 @@ void decode_blocks(const BlockFormat& format, std::span<const std::byte> blocks,
     fail(Code::unsupported, format.name, ": expected f32, f16, bf16 or f64 to decode to, got ",
          sdk::dtype_name(to));
   if (to == TENON_DTYPE_F32) return decode_blocks(format, blocks, static_cast<float*>(out));
+  check_whole(format, blocks.size(), format.bytes, "bytes");
   // A piece at a time, so that the numbers stay in the cache.
   constexpr size_t kPiece = 1024;
   std::array<float, kPiece> piece;
