@@ -8,7 +8,7 @@ set -euo pipefail
 
 required=(
   g++ cmake ninja-build ccache pkg-config git
-  libtbb-dev libhwy-dev zlib1g-dev libpng-dev
+  libtbb-dev libhwy-dev zlib1g-dev libpng-dev libpcre2-dev libutf8proc-dev
   libboost-dev libboost-filesystem-dev libboost-system-dev
   doctest-dev nlohmann-json3-dev python3
 )
