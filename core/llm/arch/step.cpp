@@ -188,17 +188,16 @@ Value Step::gather_slots(Value state, const std::string& name) {
 }
 
 Value Step::append(const std::string& name, Value rows, int64_t heads, int64_t dim) {
-  const TensorType type(s.compute, {s.slots, s.capacity, heads, dim});
+  // One axis for slots and tokens: the scatter then writes the rows in place.
+  const TensorType type(s.compute, {s.slots * s.capacity, heads, dim});
   const Value state = g.state("cache." + name, type);
-  const Value flat = reshape(state, {s.slots * s.capacity, heads, dim});
   const Value now = g.add(op::scatter{.oob = "skip",
-                                      .base = flat,
+                                      .base = state,
                                       .indices = cache_rows(),
                                       .updates = reshape(rows, {s.batch * s.time, heads, dim})},
                           "cache." + name);
-  const Value shaped = reshape(now, {s.slots, s.capacity, heads, dim});
-  g.update(state, shaped);
-  return gather_slots(shaped, "cache." + name);
+  g.update(state, now);
+  return gather_slots(reshape(now, {s.slots, s.capacity, heads, dim}), "cache." + name);
 }
 
 Value Step::attend(Value q, Value keys, Value values, const Attention& options,
