@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <set>
 
@@ -26,6 +27,18 @@ bool is_harmless(const std::string& name, const ModelConfig& c) {
   for (int64_t i = 0; i < c.extra_layers && i < 64; ++i)
     if (name.starts_with("model.layers." + std::to_string(c.layers + i) + ".")) return true;
   return false;
+}
+
+// generation_config.json may name more end tokens than config.json, such as the end of a turn.
+void read_generation_config(const std::string& folder, ModelConfig& config) {
+  const std::string file = folder + "/generation_config.json";
+  std::error_code error;
+  if (!std::filesystem::exists(file, error)) return;
+  const Json json = Json::parse(read_text(file), nullptr, false);
+  ConfigReader r(json, file);
+  for (const int64_t token : r.integers("eos_token_id"))
+    if (std::ranges::find(config.end_tokens, token) == config.end_tokens.end())
+      config.end_tokens.push_back(token);
 }
 
 bool runs_on_cpu(const Runtime& runtime, const std::string& device) {
@@ -177,6 +190,7 @@ struct Engine::Parts {
 Engine::Engine(const Runtime& runtime, const std::string& folder, const EngineOptions& options) {
   const std::string file = folder + "/config.json";
   ModelConfig config = parse_config(read_text(file), file);
+  read_generation_config(folder, config);
   parts_ =
       std::make_unique<Parts>(runtime, std::move(config), FolderTensors::scan(folder), options);
   Parts& p = *parts_;
@@ -304,8 +318,8 @@ Finish Engine::generate(const std::vector<int64_t>& prompt, const GenerateOption
   if (!std::isfinite(options.temperature) || options.temperature < 0)
     throw Error(TENON_INVALID_ARGUMENT, "engine: expected a temperature of at least 0, got " +
                                             std::to_string(options.temperature));
-  clear(0);
   for (const int64_t token : prompt) p.check_token(token);
+  if (!options.keep) clear(0);
   p.check_room(0, static_cast<int64_t>(prompt.size()));
   if (options.tokens <= 0) return Finish::length;
   Context* run = p.read(0, prompt, options.progress);
@@ -316,8 +330,10 @@ Finish Engine::generate(const std::vector<int64_t>& prompt, const GenerateOption
                                              uniform(options.seed, static_cast<uint64_t>(i)))
                               : run->get<int64_t>("token")[0];
     if (!callback(token)) return Finish::stopped;
-    const auto& ends = p.config.end_tokens;
-    if (options.stop_at_end && std::ranges::find(ends, token) != ends.end())
+    const auto ends = [token](const std::vector<int64_t>& list) {
+      return std::ranges::find(list, token) != list.end();
+    };
+    if (options.stop_at_end && (ends(p.config.end_tokens) || ends(options.end_tokens)))
       return Finish::end_token;
     if (i + 1 >= options.tokens) return Finish::length;
     if (p.lengths[0] >= p.context) return Finish::context_full;

@@ -36,7 +36,9 @@ struct GenerateOptions {
   int64_t tokens = 256;     // the most to generate
   double temperature = 0;   // 0: always the most likely token
   uint64_t seed = 0;        // the same seed gives the same tokens
-  bool stop_at_end = true;  // after one of the model's end tokens
+  bool stop_at_end = true;  // after one of the model's end tokens, or of these
+  std::vector<int64_t> end_tokens{};
+  bool keep = false;  // the prompt continues what slot 0 has read
   // Called while the prompt is read, with the tokens read and their number in total. Returns false
   // to stop.
   std::function<bool(int64_t read, int64_t total)> progress{};
@@ -57,7 +59,8 @@ class Engine {
   int64_t slots() const;
 
   // Reads `prompt` into slot 0, which it clears, and continues it. Each new token goes to
-  // `callback`, also an end token; it returns false to stop.
+  // `callback`, also an end token; it returns false to stop. The slot has then read all tokens but
+  // the last one.
   Finish generate(const std::vector<int64_t>& prompt, const GenerateOptions& options,
                   const std::function<bool(int64_t token)>& callback);
 

@@ -1,28 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// tenon llm run: continues a prompt with a language model of a Hugging Face folder.
+// tenon llm run: answers or continues a prompt with a language model of a Hugging Face folder.
+#include <unistd.h>
+
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <iostream>
+#include <optional>
 
 #include "cli/command.hpp"
+#include "cli/input.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/modes.hpp"
 #include "cli/progress.hpp"
 #include "cli/terminal.hpp"
 #include "llm/engine.hpp"
+#include "llm/model_text.hpp"
 
 namespace tenon::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
+using Ids = std::vector<int64_t>;
 
 const std::vector<Option>& run_options() {
   static const std::vector<Option> options = {
-      {.name = "--ids", .value = "N,...", .help = "prompt as token ids, as the model counts them"},
+      {.name = "--prompt",
+       .value = "TEXT",
+       .help = "question to answer, or text to continue [read from standard input]"},
+      {.name = "--prompt-file",
+       .value = "FILE",
+       .help = "read the prompt from FILE (- is standard input); a final newline is removed",
+       .completes = Completes::file},
+      {.name = "--system", .value = "TEXT", .help = "system message in front of the prompt"},
+      {.name = "--raw", .help = "continue the prompt as it is, without the model's chat template"},
+      {.name = "--ids",
+       .value = "N,...",
+       .help = "prompt as token ids; the answer is printed as token ids, too"},
       {.name = "--tokens", .value = "N", .help = "most tokens to generate", .otherwise = "256"},
       {.name = "--greedy", .help = "always select the most likely token"},
       {.name = "--temperature",
@@ -49,8 +63,8 @@ const std::vector<Option>& run_options() {
   return options;
 }
 
-std::vector<int64_t> ids_of(const std::string& text) {
-  std::vector<int64_t> ids;
+Ids ids_of(const std::string& text) {
+  Ids ids;
   for (const std::string& word : list_of(text)) {
     size_t end = 0;
     int64_t id = -1;
@@ -74,65 +88,194 @@ tenon_dtype compute_of(const Args& args) {
                           : tenon_dtype{TENON_DTYPE_NONE};
 }
 
-int run(const Args& args) {
-  if (args.words().empty()) throw UsageError("expected a model folder");
-  if (!args.has("--ids")) throw UsageError("--ids is missing; expected the prompt as token ids");
-  const std::vector<int64_t> prompt = ids_of(args.text("--ids"));
-  if (args.has("--greedy")) args.refuse({"--temperature", "--seed"}, "has no effect with --greedy");
-  const InterruptFlag interrupt;
-  Progress progress(0, static_cast<int64_t>(prompt.size()));
-  llm::GenerateOptions options{
-      .tokens = args.integer("--tokens", 256, 0, int64_t{1} << 30),
-      .temperature = args.has("--greedy") ? 0 : args.number("--temperature", 0.8, 0, 1e6),
-      .seed = static_cast<uint64_t>(args.integer("--seed", 0, 0, INT64_MAX)),
-      .stop_at_end = !args.has("--ignore-end"),
-      .progress = [&](int64_t read, int64_t) {
-        progress.show(read, "tokens of the prompt");
-        return !interrupt.raised();
-      }};
-  const Runtime& runtime = open_runtime(args);
-  llm::Engine engine(runtime, args.words()[0],
-                     {.device = device_of(args),
-                      .context = args.integer("--context", 0, 1, int64_t{1} << 24),
-                      .compute = compute_of(args),
-                      .executable = executable_options(args)});
-  TraceFile trace(runtime, args);
-  const Clock::time_point start = Clock::now();
-  Clock::time_point first{};
-  int64_t generated = 0;
-  const llm::Finish finish = engine.generate(prompt, options, [&](int64_t token) {
-    if (generated == 0) progress.clear(), first = Clock::now();
-    std::cout << (generated > 0 ? "," : "") << token << std::flush;
-    ++generated;
-    return std::cout && !interrupt.raised();
-  });
-  progress.clear();
-  if (generated > 0) std::cout << "\n" << std::flush;
-  if (finish == llm::Finish::context_full)
-    std::cerr << "tenon: the context of " << engine.context() << " tokens is full\n";
-  if (generated > 0) {
-    const double reading = std::chrono::duration<double>(first - start).count();
-    std::cerr << counted(prompt.size(), "token") << " read in " << duration_text(reading) << ", "
-              << counted(static_cast<uint64_t>(generated), "token") << " generated";
-    if (generated > 1)
-      std::cerr << ", "
-                << std::llround(static_cast<double>(generated - 1) /
-                                std::max(seconds_since(first), 1e-9))
-                << " tokens/s";
+// The prompt of the command line or of a file. Nothing: the user types a conversation.
+std::optional<std::string> prompt_of(const Args& args) {
+  if (args.has("--prompt")) {
+    args.refuse({"--prompt-file"}, "--prompt is given already");
+    return args.text("--prompt");
+  }
+  if (!args.has("--prompt-file") && is_terminal(STDIN_FILENO)) return {};
+  std::string prompt = read_input(args.text("--prompt-file", "-"));
+  if (prompt.ends_with('\n')) prompt.pop_back();
+  return prompt;
+}
+
+// Prints an answer as it comes: text, or ids between commas.
+class Answer {
+ public:
+  // text: nothing to print ids.
+  explicit Answer(const llm::ModelText* text) {
+    if (text) words_.emplace(text->tokenizer());
+  }
+  void put(int64_t token) {
+    if (words_) {
+      show(words_->push(static_cast<llm::TokenId>(token)));
+    } else {
+      std::cout << (first_ ? "" : ",") << token << std::flush;
+    }
+    first_ = false;
+  }
+  // What has been printed, as text.
+  std::string end() {
+    if (words_) show(words_->flush());
+    if (!first_) std::cout << (terminal_ ? safe_.end() : "") << "\n" << std::flush;
+    return said_;
+  }
+
+ private:
+  void show(const std::string& text) {
+    said_ += text;
+    for (const char c : text) std::cout << (terminal_ ? safe_.add(c) : std::string(1, c));
+    std::cout << std::flush;
+  }
+
+  std::optional<llm::Detokenizer> words_;
+  std::string said_;
+  bool first_ = true, terminal_ = is_terminal(STDOUT_FILENO);
+  SafeText safe_;
+};
+
+// Runs prompts one after the other on one engine.
+class Session {
+ public:
+  Session(const Args& args, const Runtime& runtime, const llm::ModelText* text)
+      : text_(text),
+        tokens_(args.integer("--tokens", 256, 0, int64_t{1} << 30)),
+        temperature_(args.has("--greedy") ? 0 : args.number("--temperature", 0.8, 0, 1e6)),
+        seed_(static_cast<uint64_t>(args.integer("--seed", 0, 0, INT64_MAX))),
+        stop_at_end_(!args.has("--ignore-end")),
+        engine_(runtime, args.words()[0],
+                {.device = device_of(args),
+                 .context = args.integer("--context", 0, 1, int64_t{1} << 24),
+                 .compute = compute_of(args),
+                 .executable = executable_options(args)}) {}
+
+  // Prints the answer and the speed. Returns the answer's text.
+  std::string answer(const Ids& prompt) {
+    Progress progress(0, static_cast<int64_t>(prompt.size()));
+    // A conversation goes on behind what the engine has read of it.
+    const bool goes_on = !read_.empty() && prompt.size() > read_.size() &&
+                         std::equal(read_.begin(), read_.end(), prompt.begin());
+    const Ids rest(prompt.begin() + static_cast<ptrdiff_t>(goes_on ? read_.size() : 0),
+                   prompt.end());
+    const llm::GenerateOptions options{.tokens = tokens_,
+                                       .temperature = temperature_,
+                                       .seed = seed_,
+                                       .stop_at_end = stop_at_end_,
+                                       .end_tokens = text_ ? text_->end_ids() : Ids(),
+                                       .keep = goes_on,
+                                       .progress = [&](int64_t read, int64_t) {
+                                         progress.show(read, "tokens of the prompt");
+                                         return !interrupt_.raised();
+                                       }};
+    Answer out(text_);
+    Ids generated;
+    const Clock::time_point start = Clock::now();
+    Clock::time_point first = start;
+    const llm::Finish finish = engine_.generate(rest, options, [&](int64_t token) {
+      if (generated.empty()) progress.clear(), first = Clock::now();
+      generated.push_back(token);
+      out.put(token);
+      return std::cout && !interrupt_.raised();
+    });
+    progress.clear();
+    std::string said = out.end();
+    report(finish, rest.size(), generated.size(), first - start, Clock::now() - first);
+    read_ = prompt;
+    read_.insert(read_.end(), generated.begin(), generated.end());
+    read_.resize(static_cast<size_t>(engine_.length(0)));
+    return said;
+  }
+
+  bool interrupted() const { return interrupt_.raised(); }
+
+ private:
+  void report(llm::Finish finish, size_t read, size_t generated, Clock::duration reading,
+              Clock::duration writing) const {
+    if (finish == llm::Finish::context_full)
+      std::cerr << "tenon: the context of " << engine_.context()
+                << " tokens is full; hint: --context\n";
+    if (generated == 0) return;
+    const auto rate = [](size_t count, Clock::duration time) {
+      return std::llround(static_cast<double>(count) /
+                          std::max(std::chrono::duration<double>(time).count(), 1e-9));
+    };
+    std::cerr << counted(read, "token") << " read, " << rate(read, reading) << " tokens/s; "
+              << counted(generated, "token") << " generated";
+    if (generated > 1) std::cerr << ", " << rate(generated - 1, writing) << " tokens/s";
     std::cerr << "\n";
   }
+
+  const llm::ModelText* text_;
+  int64_t tokens_;
+  double temperature_;
+  uint64_t seed_;
+  bool stop_at_end_;
+  InterruptFlag interrupt_;
+  llm::Engine engine_;
+  Ids read_;  // what slot 0 of the engine has read
+};
+
+// Lines of the user and answers in turn, until the end of input.
+void converse(Session& session, const llm::ModelText& text, std::vector<llm::Message> messages) {
+  std::string line;
+  while (!session.interrupted()) {
+    std::cerr << "> " << std::flush;
+    if (!std::getline(std::cin, line)) break;
+    if (line.empty()) continue;
+    messages.push_back({"user", line});
+    messages.push_back({"assistant", session.answer(text.chat_ids(messages))});
+  }
+  std::cerr << "\n";
+}
+
+int run(const Args& args) {
+  if (args.words().empty()) throw UsageError("expected a model folder");
+  if (args.has("--greedy")) args.refuse({"--temperature", "--seed"}, "has no effect with --greedy");
+  const bool as_ids = args.has("--ids");
+  if (as_ids)
+    args.refuse({"--prompt", "--prompt-file", "--system", "--raw"}, "--ids is the whole prompt");
+  if (args.has("--raw")) args.refuse({"--system"}, "is a part of the chat template");
+  std::optional<llm::ModelText> text;
+  Ids prompt = as_ids ? ids_of(args.text("--ids")) : Ids();
+  std::vector<llm::Message> messages;
+  bool typed = false;
+  if (!as_ids) {
+    text.emplace(llm::ModelText::read(args.words()[0]));
+    const bool chat = text->has_chat() && !args.has("--raw");
+    if (args.has("--system")) {
+      if (!chat) throw UsageError("--system: the model has no chat template");
+      messages.push_back({"system", args.text("--system")});
+    }
+    const std::optional<std::string> question = prompt_of(args);
+    typed = !question;
+    if (typed && !chat)
+      throw UsageError("--prompt is missing; expected a text that the model continues");
+    if (question && chat) messages.push_back({"user", *question});
+    if (question) prompt = chat ? text->chat_ids(messages) : text->text_ids(*question);
+  }
+  const Runtime& runtime = open_runtime(args);
+  Session session(args, runtime, text ? &*text : nullptr);
+  TraceFile trace(runtime, args);
+  if (typed)
+    converse(session, *text, std::move(messages));
+  else
+    session.answer(prompt);
   trace.save();
-  return interrupt.raised() ? kInterrupted : 0;
+  return session.interrupted() ? kInterrupted : 0;
 }
 
 }  // namespace
 
 Command llm_run_command() {
   return {.name = "llm run",
-          .summary = "continue a prompt with a language model",
-          .usage = "MODEL --ids N,... [options]",
+          .summary = "answer a prompt with a language model",
+          .usage = "MODEL [--prompt TEXT] [options]",
           .options = run_options(),
-          .examples = "tenon llm run Llama-3.2-1B --ids 128000,791,6864 --tokens 20 --greedy\n",
+          .examples =
+              "tenon llm run Llama-3.2-1B-Instruct --prompt 'Why is the sky blue?'\n"
+              "tenon llm run Llama-3.2-1B --raw --prompt 'The sky is' --greedy\n"
+              "tenon llm run Llama-3.2-1B --ids 128000,791,13180 --tokens 20\n",
           .words = 1,
           .completes = Completes::folder,
           .run = run};

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the files of text of a folder.
+#include "llm/model_text.hpp"
+
+#include <filesystem>
+
+#include "llm/arch/config_reader.hpp"
+#include "llm/arch/file.hpp"
+
+namespace tenon::llm {
+namespace {
+
+// A file of the folder, or nothing if there is none.
+std::optional<std::string> read_if_there(const std::string& file) {
+  std::error_code error;
+  if (!std::filesystem::exists(file, error)) return {};
+  return read_text(file);
+}
+
+// A special token: a string, or an object with `content`.
+std::optional<std::string> special_token(const Json& config, const char* key) {
+  const auto at = config.find(key);
+  if (at == config.end()) return {};
+  if (at->is_string()) return at->get<std::string>();
+  if (at->is_object())
+    if (const auto content = at->find("content"); content != at->end() && content->is_string())
+      return content->get<std::string>();
+  return {};
+}
+
+// chat_template of tokenizer_config.json: a string, or a list of objects with name and template, of
+// which "default" counts.
+std::optional<std::string> template_of(const Json& config, const std::string& file) {
+  const auto at = config.find("chat_template");
+  if (at == config.end() || at->is_null()) return {};
+  if (at->is_string()) return at->get<std::string>();
+  if (at->is_array())
+    for (const Json& entry : *at)
+      if (entry.is_object() && entry.value("name", Json()) == "default")
+        if (const auto t = entry.find("template"); t != entry.end() && t->is_string())
+          return t->get<std::string>();
+  throw Error(TENON_CORRUPT,
+              file +
+                  ": 'chat_template' has the wrong form; expected a string, or a list "
+                  "with a template of the name 'default'");
+}
+
+}  // namespace
+
+ModelText ModelText::read(const std::string& folder) {
+  const std::string tokenizer_file = folder + "/tokenizer.json",
+                    config_file = folder + "/tokenizer_config.json";
+  std::error_code error;
+  if (!std::filesystem::exists(tokenizer_file, error))
+    throw Error(TENON_NOT_FOUND, folder +
+                                     ": expected a folder with tokenizer.json; hint: a prompt "
+                                     "of token ids needs none (--ids)");
+  const std::string json = read_text(tokenizer_file);
+  const std::string config_text = read_if_there(config_file).value_or("");
+  ModelText out(Tokenizer::from_json(json, config_text, tokenizer_file));
+  out.folder_ = folder;
+  Json config = Json::object();
+  if (!config_text.empty()) config = Json::parse(config_text, nullptr, false);
+  if (!config.is_object()) throw Error(TENON_CORRUPT, config_file + ": expected a JSON object");
+  std::optional<std::string> source = read_if_there(folder + "/chat_template.jinja");
+  if (!source) source = template_of(config, config_file);
+  if (source)
+    out.chat_.emplace(*source, special_token(config, "bos_token"),
+                      special_token(config, "eos_token"));
+  return out;
+}
+
+std::vector<int64_t> ModelText::text_ids(const std::string& text) const {
+  const std::vector<TokenId> ids = tokenizer_.encode(text);
+  return {ids.begin(), ids.end()};
+}
+
+std::vector<int64_t> ModelText::chat_ids(const std::vector<Message>& messages) const {
+  if (!chat_)
+    throw Error(TENON_UNSUPPORTED, folder_ +
+                                       ": the model has no chat template; hint: a prompt "
+                                       "without a conversation");
+  ChatOptions options;
+  for (const Message& m : messages)
+    options.messages.push_back({{"role", m.role}, {"content", m.content}});
+  // The template writes all special tokens itself.
+  const std::vector<TokenId> ids =
+      tokenizer_.encode(chat_->render(options), {.add_special = false});
+  return {ids.begin(), ids.end()};
+}
+
+std::vector<int64_t> ModelText::end_ids() const {
+  return {tokenizer_.ends().begin(), tokenizer_.ends().end()};
+}
+
+}  // namespace tenon::llm
