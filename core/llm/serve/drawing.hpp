@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the tokens of an answer are drawn from the logits.
+#pragma once
+
+#include <memory>
+
+#include "llm/serve/scheduler.hpp"
+#include "llm/text/tokenizer.hpp"
+
+namespace tenon::llm::serve {
+
+// Throws tenon::Error for what `wanted` asks and the model cannot do. Uses the tokenizer as long as
+// it lives.
+std::unique_ptr<Sampling> make_sampling(const Wanted& wanted, const Tokenizer& tokenizer);
+
+}  // namespace tenon::llm::serve
