@@ -108,18 +108,22 @@ struct alignas(16) Staged {
 };
 constexpr int kColors = CHANNELS == 3 ? 4 : CHANNELS;  // of an entry in shared memory
 constexpr int kEntryBytes = (int)sizeof(Staged) + kColors * (int)sizeof(T) + 1;
-constexpr int kBatch = kEntryBytes * 256 <= 40960 ? 256 : kEntryBytes * 128 <= 40960 ? 128 : 64;
+constexpr int batch_in(int bytes) {
+  return kEntryBytes * 256 <= bytes ? 256 : kEntryBytes * 128 <= bytes ? 128 : 64;
+}
 
-struct Batch {
-  Staged entry[kBatch];
-  alignas(16) T color[kBatch][kColors];
-  u8 warps[kBatch];  // a bit for each warp that an entry may reach
+template <int N>
+struct BatchOf {
+  Staged entry[N];
+  alignas(16) T color[N][kColors];
+  u8 warps[N];  // a bit for each warp that an entry may reach
 };
 
 // Puts entry `place` of those before `end` at `to`. The distances are computed in f64: they cancel for
 // thin ellipses.
-__device__ inline void stage(const SplatScene& s, const Area& a, u32 place, u32 end, Batch& batch,
-                             int to) {
+template <int N>
+__device__ inline void stage(const SplatScene& s, const Area& a, u32 place, u32 end,
+                             BatchOf<N>& batch, int to) {
   batch.warps[to] = 0;
   if (place >= end) return;
   const i32 id = s.ids[place];

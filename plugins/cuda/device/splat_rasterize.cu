@@ -12,6 +12,7 @@
 #include "splat.cuh"
 
 constexpr int kChecked = 16;  // entries of a thread
+constexpr int kBatch = batch_in(40960);
 
 extern "C" __global__ void __launch_bounds__(32) clear(const SplatScene s) {
   if (threadIdx.x == 0) *s.used = 0;
@@ -47,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(256) prepare(const SplatScene s) {
 
 extern "C" __global__ void __launch_bounds__(kThreads)
     blend(const SplatScene s, const SplatImage to) {
-  __shared__ Batch batch;
+  __shared__ BatchOf<kBatch> batch;
   const i32 along = areas_along(s);
   const Area a = area_of(s, blockIdx.x / (along * along), blockIdx.x % (along * along));
   if (a.columns <= 0 || a.rows <= 0) return;  // beyond the image

@@ -16,19 +16,51 @@
 
 // Sums of an entry: h, h u, h dy, h dx², h dx dy, h dy², colors, where h is -d(loss)/d(power).
 constexpr int kOwn = 6, kSums = kOwn + CHANNELS;
-constexpr int kRoundBytes = kSums * kWarps * (int)sizeof(T);
-// Entries whose sums of all warps are in shared memory together.
-constexpr int kRound = kRoundBytes * 64 <= 20480 ? 64 : kRoundBytes * 32 <= 20480 ? 32 : 8;
-static_assert(kBatch % kRound == 0, "");
+constexpr int kBatch = batch_in(20992);
+// A pixel has two numbers of an entry, h and the weight of its color. A warp collects those of kSlots
+// entries; then kParts lanes have an entry, each with the kSlots pixels of a part of the warp's area.
+constexpr int kSlots = sizeof(T) == 4 ? 8 : 4, kParts = 32 / kSlots;
+static_assert(kWarpWidth % kSlots == 0, "a part is in a row of pixels");
+// With few channels the gradient of the image is in shared memory.
+constexpr bool kKept = CHANNELS <= 4;
 
-// The sums over a warp of N numbers of each lane, in a fixed order. In each step a lane gives away half
-// of its numbers. It ends with those from `first` on, `count` of them.
+struct Collected {
+  alignas(16) T h[kSlots][36], weight[kSlots][36];  // 36: parts of entries in different banks
+  alignas(16) T upstream[kKept ? CHANNELS : 1][kKept ? 32 : 1];
+};
+constexpr int kRoundBytes = kSums * kWarps * (int)sizeof(T);
+constexpr int kMost =
+    48 * 1024 - (int)sizeof(BatchOf<kBatch>) - kWarps * (int)sizeof(Collected) - 128;
+// Entries whose sums of all warps are in shared memory together.
+constexpr int kRound = kRoundBytes * 64 <= kMost   ? 64
+                       : kRoundBytes * 32 <= kMost ? 32
+                       : kRoundBytes * 16 <= kMost ? 16
+                       : kRoundBytes * 8 <= kMost  ? 8
+                                                   : 4;
+static_assert(kRoundBytes * kRound <= kMost && kBatch % kRound == 0, "");
+
+struct Memory {
+  BatchOf<kBatch> batch;
+  Collected collected[kWarps];
+  T sums[kRound][kWarps][kSums];
+  u64 wrote[kWarps];  // a bit for each entry
+};
+
+__device__ inline f32 reciprocal(f32 x) {
+  f32 y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ inline f64 reciprocal(f64 x) { return 1 / x; }
+
+// The sums over the parts of an entry of N numbers of each lane, in a fixed order. In each step a lane
+// gives away half of its numbers. It ends with those from `first` on, `count` of them.
 struct Share {
   int first, count;
 };
 __device__ inline Share share_of(int lane) {
   Share s = {0, kSums};
-  for (int size = kSums, o = 16; o > 0; size = (size + 1) / 2, o /= 2) {
+  for (int size = kSums, o = kParts / 2; o > 0; size = (size + 1) / 2, o /= 2) {
     const int half = (size + 1) / 2;
     if (lane & o)
       s.first += half, s.count = max(s.count - half, 0);
@@ -38,7 +70,7 @@ __device__ inline Share share_of(int lane) {
   return s;
 }
 template <int N, int O>
-__device__ inline void sum_lanes(T (&v)[kSums], int lane) {
+__device__ inline void sum_parts(T (&v)[kSums], int lane) {
   constexpr int half = (N + 1) / 2;
   const bool upper = (lane & O) != 0;
 #pragma unroll
@@ -47,19 +79,94 @@ __device__ inline void sum_lanes(T (&v)[kSums], int lane) {
     const T kept = upper ? other : v[i], given = upper ? v[i] : other;
     v[i] = kept + __shfl_xor_sync(~0u, given, O);
   }
-  if constexpr (O > 1) sum_lanes<half, O / 2>(v, lane);
+  if constexpr (O > 1) sum_parts<half, O / 2>(v, lane);
 }
+constexpr int shared_among(int n, int lanes) {
+  return lanes > 1 ? shared_among((n + 1) / 2, lanes / 2) : n;
+}
+constexpr int kShare = shared_among(kSums, kParts);  // numbers that a lane ends with
 
-struct Memory {
-  Batch batch;
-  T sums[kRound][kWarps][kSums];
-  u64 wrote[kWarps];  // a bit for each entry
+// The gradient of the image in the pixels of a lane's part.
+struct Part {
+  T x, y;  // of the middle of the part, in the area
+  const T* upstream;
+  int real;  // pixels in the image
 };
 
-extern "C" __global__ void __launch_bounds__(kThreads)
+__device__ inline Part part_of(const SplatScene& s, const Area& a, const SplatGradients& g) {
+  const i32 warp = threadIdx.x / 32, at = threadIdx.x % kParts * kSlots;
+  const i32 x = warp % 2 * kWarpWidth + at % kWarpWidth,
+            y = warp / 2 * kWarpHeight + at / kWarpWidth;
+  Part p;
+  p.x = (T)(x + (kSlots - 1) / 2.0), p.y = (T)y;
+  p.real = y < a.rows ? min(a.columns - x, kSlots) : 0;
+  p.upstream = static_cast<const T*>(g.dimage) +
+               ((a.image * s.height + a.y + y) * s.width + a.x + x) * CHANNELS;
+  return p;
+}
+
+// The sums of the entries that a warp collected. k: the lane's entry, from `round` on; -1: none.
+__device__ inline void add_up(Memory& memory, const Part& part, const Share& share, int round,
+                              int k) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int slot = lane / kParts, at = lane % kParts * kSlots;
+  const Collected& own = memory.collected[warp];
+  __syncwarp();
+  T v[kSums];
+#pragma unroll
+  for (int n = 0; n < kSums; ++n) v[n] = 0;
+  if (k >= 0) {
+    T h[kSlots], weight[kSlots];
+#pragma unroll
+    for (int i = 0; i < kSlots; ++i)
+      h[i] = own.h[slot][at + i], weight[i] = own.weight[slot][at + i];
+    T sum = 0, by_x = 0, by_square = 0;
+#pragma unroll
+    for (int i = 0; i < kSlots; ++i) {
+      const T x = (T)(i - (kSlots - 1) / 2.0);
+      sum += h[i];
+      by_x = fma(x, h[i], by_x);
+      by_square = fma(x * x, h[i], by_square);
+    }
+    const Staged& e = memory.batch.entry[round + k];
+    // In the middle of the part. A pixel's dx is dx - x, and its u is u - x.
+    const T dy = e.dy - part.y, u = fma(-e.ratio, part.y, e.u - part.x), dx = fma(-e.ratio, dy, u);
+    const T along = fma(dx, sum, -by_x);  // h dx
+    v[0] = sum, v[1] = fma(u, sum, -by_x), v[2] = dy * sum;
+    v[3] = fma(dx, along, fma(-dx, by_x, by_square));
+    v[4] = dy * along, v[5] = dy * v[2];
+#pragma unroll
+    for (int c = 0; c < CHANNELS; ++c) {
+      T color = 0;
+#pragma unroll
+      for (int i = 0; i < kSlots; ++i) {
+        T upstream;
+        if constexpr (kKept)
+          upstream = own.upstream[c][at + i];
+        else
+          upstream = i < part.real ? part.upstream[i * CHANNELS + c] : (T)0;
+        // A gradient that is not finite concerns only the entries of its pixel.
+        if (weight[i] != 0) color = fma(weight[i], upstream, color);
+      }
+      v[kOwn + c] = color;
+    }
+  }
+  sum_parts<kSums, kParts / 2>(v, lane);
+  if (k >= 0) {
+#pragma unroll
+    for (int n = 0; n < kShare; ++n)
+      if (n < share.count) memory.sums[k][warp][share.first + n] = v[n];
+  }
+  __syncwarp();
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 1
+                                                       : kKept        ? 4
+                                                                      : 2)
     differentiate(const SplatScene s, const SplatGradients g) {
   __shared__ Memory memory;
-  Batch& batch = memory.batch;
+  BatchOf<kBatch>& batch = memory.batch;
+  Collected& own = memory.collected[threadIdx.x / 32];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const Share share = share_of(lane);
   const i32 parts = areas_along(s) * areas_along(s);
@@ -101,12 +208,14 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int c = 0; c < CHANNELS; ++c) {
       upstream[c] = pixel.real ? static_cast<const T*>(g.dimage)[pixel.at * CHANNELS + c] : (T)0;
+      if constexpr (kKept) own.upstream[c][lane] = upstream[c];
       if (s.background) {
         rest -= static_cast<const T*>(s.background)[a.image * CHANNELS + c] * upstream[c];
         if (g.behind) behind[c] += pixel.real ? light * upstream[c] : (T)0;
       }
     }
     rest *= light;
+    const Part pixels = part_of(s, a, g);
 
     const u32 there = most < 0 ? 0 : (u32)most + 1 - list.begin;
     for (i64 batches = ((i64)there + kBatch - 1) / kBatch - 1; batches >= 0; --batches) {
@@ -118,6 +227,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         if ((i64)base + round > most) continue;
         __syncthreads();  // the batch is there, and the sums before were read
         u64 wrote = 0;
+        int count = 0, collected = -1;  // the entry of the lane's slot
         for (int first = (kRound - 1) / 32 * 32; first >= 0; first -= 32) {
           const bool mine = first + lane < kRound &&
                             (i64)base + round + first + lane <= warp_most &&
@@ -131,33 +241,29 @@ extern "C" __global__ void __launch_bounds__(kThreads)
             const bool passes = seen.passes && (i64)base + round + k <= last;
             if (!__any_sync(~0u, passes)) continue;
             wrote |= (u64)1 << k;
-            T v[kSums];
-#pragma unroll
-            for (int n = 0; n < kSums; ++n) v[n] = 0;
+            T h = 0, weight = 0;
             if (passes) {
-              const T alpha = min(seen.raw, kMostAlpha), through = 1 / (1 - alpha);
-              const T before = light * through, weight = alpha * before;
+              const T alpha = min(seen.raw, kMostAlpha), through = reciprocal(1 - alpha);
+              const T before = light * through;
+              weight = alpha * before;
               T match = 0;
 #pragma unroll
-              for (int c = 0; c < CHANNELS; ++c) {
-                v[kOwn + c] = weight * upstream[c];
+              for (int c = 0; c < CHANNELS; ++c)
                 match = fma(batch.color[round + k][c], upstream[c], match);
-              }
               const T dalpha = fma(before, match, rest * through);
               light = before;
               rest = fma(-weight, match, rest);
               // A saturated alpha does not move.
-              const T h = seen.raw <= kMostAlpha ? seen.raw * dalpha : (T)0;
-              const T dx = fma(-e.ratio, seen.dy, seen.u), by_x = h * dx, by_y = h * seen.dy;
-              v[0] = h, v[1] = h * seen.u, v[2] = by_y;
-              v[3] = by_x * dx, v[4] = by_x * seen.dy, v[5] = by_y * seen.dy;
+              if (seen.raw <= kMostAlpha) h = seen.raw * dalpha;
             }
-            sum_lanes<kSums, 16>(v, lane);
-#pragma unroll
-            for (int n = 0; n < (kSums + 31) / 32; ++n)
-              if (n < share.count) memory.sums[k][warp][share.first + n] = v[n];
+            own.h[count][lane] = h, own.weight[count][lane] = weight;
+            if (lane / kParts == count) collected = k;
+            if (++count < kSlots) continue;
+            add_up(memory, pixels, share, round, collected);
+            count = 0, collected = -1;
           }
         }
+        if (count > 0) add_up(memory, pixels, share, round, collected);
         if (lane == 0) memory.wrote[warp] = wrote;
         __syncthreads();
         for (int i = threadIdx.x; i < kRound * kSums; i += kThreads) {

@@ -1454,3 +1454,34 @@
   Node knn(op::knn rest = {}, std::string_view provenance = {}) {
     return add(rest, provenance);
   }
+
+  // .to
+  Node dequantize_blocks(Value w, op::dequantize_blocks rest = {},
+                         std::string_view provenance = {}) {
+    rest.w = w;
+    return add(rest, provenance);
+  }
+
+  // .compute .bias
+  Node dequant_matmul(Value x, Value w, op::dequant_matmul rest = {},
+                      std::string_view provenance = {}) {
+    rest.x = x;
+    rest.w = w;
+    return add(rest, provenance);
+  }
+
+  // .compute .ids .offsets .p
+  Node grouped_dequant_matmul(Value x, Value w, op::grouped_dequant_matmul rest = {},
+                              std::string_view provenance = {}) {
+    rest.x = x;
+    rest.w = w;
+    return add(rest, provenance);
+  }
+
+  // .to
+  Node dequant_rows(Value w, Value ids, op::dequant_rows rest = {},
+                    std::string_view provenance = {}) {
+    rest.w = w;
+    rest.ids = ids;
+    return add(rest, provenance);
+  }

@@ -61,7 +61,10 @@ __all__ = [
     "cumprod",
     "cumsum",
     "dense_solve",
+    "dequant_matmul",
+    "dequant_rows",
     "dequantize",
+    "dequantize_blocks",
     "det",
     "divide",
     "dropout",
@@ -92,6 +95,7 @@ __all__ = [
     "grid_sample",
     "group_limited_gate",
     "group_norm",
+    "grouped_dequant_matmul",
     "grouped_matmul",
     "gru",
     "hard_sigmoid",
@@ -4396,3 +4400,71 @@ def knn(
     Gradient: own rule.
     """
     return call("knn", [x, y, dist], {"k": k, "metric": metric, "exclude_self": exclude_self}, (True, True))
+
+
+def dequantize_blocks(w: ArrayLike, to: DTypeLike | None = "f32") -> Array:
+    """y = the elements of w.
+
+    - w: any shape whose last dim is a multiple of a block. y: the same shape.
+    - to: f32, f16, bf16 or f64. Halves are rounded from f32; what is too large becomes infinite.
+
+    On a device without a kernel for it, nodes of the family run on another device, or on the cpu, as a fallback.
+
+    Values of to: f32 f16 bf16 f64.
+    Gradient: own rule.
+    """
+    return call("dequantize_blocks", [w], {"to": None if to is None else DType.of(to)}, (True,))
+
+
+def dequant_matmul(x: ArrayLike, w: ArrayLike, bias: ArrayLike | None = None, *, compute: str = "f32") -> Array:
+    """y = x·wᵀ + bias
+
+    - x [.., K]: float. w [N, K]: blocks. bias [N]: the dtype of x or f32; absent: 0. y [.., N]: the dtype of x.
+    - compute: the least precise form in which a device may multiply. f32: elements of w and of x in the accumulation
+      dtype. tf32, f16, bf16: both may be rounded to that; sums are in f32. int8: each 32 or 256 elements of x along
+      K may be rounded to 8-bit integers with one scale, so that sums within a block are sums of integers; of the
+      magnitude that the terms have, about 1 % can get lost. A device may always be more precise; f64 operands are
+      never rounded.
+
+    The bits of a row of y do not depend on the other rows of x.
+
+    Values of compute: f32 tf32 f16 bf16 int8.
+    Gradient: own rule.
+    """
+    return call("dequant_matmul", [x, w, bias], {"compute": compute}, (True,))
+
+
+def grouped_dequant_matmul(
+    x: ArrayLike,
+    w: ArrayLike,
+    ids: ArrayLike | None = None,
+    offsets: ArrayLike | None = None,
+    p: ArrayLike | None = None,
+    *,
+    compute: str = "f32",
+) -> Array:
+    """Each row is multiplied by the matrix of its expert: y[i] = p[i] · x[i]·w[e(i)]ᵀ.
+
+    - x [M, K]: float. w [E, N, K]: blocks. y [M, N]: the dtype of x.
+    - ids [M], offsets [E+1] and p [M], in the dtype of x or f32: as for grouped_matmul, with the same edge cases.
+    - compute: as for dequant_matmul. f32 tf32 f16 bf16 int8.
+
+    The blocks of an expert without rows are not read.
+
+    Values of compute: f32 tf32 f16 bf16 int8.
+    Gradient: own rule.
+    """
+    return call("grouped_dequant_matmul", [x, w, ids, offsets, p], {"compute": compute}, (True,))
+
+
+def dequant_rows(w: ArrayLike, ids: ArrayLike, to: DTypeLike | None = "f32") -> Array:
+    """y[i] = the elements of row ids[i] of w.
+
+    - w [N, K]: blocks. ids: index dtype, any shape; negative ones count from the end. An id outside -N, N) fails
+      with index_out_of_range. y: the shape of ids, then K.
+    - to: f32, f16, bf16 or f64, as for [dequantize_blocks.
+
+    Values of to: f32 f16 bf16 f64.
+    Gradient: own rule.
+    """
+    return call("dequant_rows", [w, ids], {"to": None if to is None else DType.of(to)}, (True,))
