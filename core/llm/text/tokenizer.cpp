@@ -15,6 +15,25 @@ namespace {
 
 constexpr size_t kMostBytes = size_t{256} << 20;  // of a text; places in pieces have 32 bits
 
+// Before each visible space that follows another character, except behind these bytes.
+void cut_at_spaces(Pieces& p, const ByteSet& joined) {
+  std::vector<Range> out;
+  for (const Range& r : p.ranges) {
+    const std::string_view piece = p.piece(r);
+    size_t begin = 0, last = 0;  // last: behind the last space
+    for (size_t at = 0; (at = piece.find(kMetaspace, at)) != piece.npos;) {
+      if (at > last && !joined[static_cast<unsigned char>(piece[at - 1])]) {
+        out.push_back(
+            {r.begin + static_cast<uint32_t>(begin), r.begin + static_cast<uint32_t>(at)});
+        begin = at;
+      }
+      last = at += kMetaspace.size();
+    }
+    out.push_back({r.begin + static_cast<uint32_t>(begin), r.end});
+  }
+  p.ranges = std::move(out);
+}
+
 // Encodes the pieces of one text. Words repeat, so their tokens are kept.
 class Encoding {
  public:
@@ -43,13 +62,15 @@ class Encoding {
 
  private:
   void add_text(std::string_view text, bool at_start) {
-    if (parts_.pre_tokenizers.empty()) {
+    const ByteSet* joined = parts_.model->joined_bytes();
+    if (parts_.pre_tokenizers.empty() && !joined) {
       parts_.model->encode(text, out_, *memory_);
       return;
     }
     Pieces pieces{std::string(text), {{0, static_cast<uint32_t>(text.size())}}, at_start};
     for (const PreTokenizer& p : parts_.pre_tokenizers) p(pieces);
-    if (pieces.ranges.size() < kFewPieces || !parts_.model->caches()) {
+    if (joined && !joined->all()) cut_at_spaces(pieces, *joined);
+    if (pieces.ranges.size() < kFewPieces) {
       for (const Range& r : pieces.ranges) parts_.model->encode(pieces.piece(r), out_, *memory_);
       return;
     }

@@ -66,7 +66,7 @@ bool is_letter(char32_t c);           // L
 bool is_mark(char32_t c);             // M
 bool is_nonspacing_mark(char32_t c);  // Mn
 bool is_punctuation(char32_t c);      // P, and all punctuation and symbols of ASCII
-bool is_control(char32_t c);           // C, without unassigned characters
+bool is_control(char32_t c);          // C, without unassigned characters
 bool is_word(char32_t c);             // \w of regular expressions
 bool is_ideograph(char32_t c);        // the blocks that BERT separates by spaces
 
