@@ -22,8 +22,8 @@ struct ChatOptions {
   ChatJson tools = nullptr;               // a list of JSON schemas, or null
   bool add_generation_prompt = true;
   ChatJson extra = ChatJson::object();  // further variables, such as enable_thinking
-  std::optional<std::tm> now;           // for strftime_now; else the local time
-  jinja::Limits limits;
+  std::optional<std::tm> now = {};      // for strftime_now; else the local time
+  jinja::Limits limits = {};
 };
 
 // Immutable, so threads may share it.

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
-namespace tenon::llm {
+namespace tenon::llm::jinja {
 namespace {
 
 struct FlagRun {  // from this character to the next run
@@ -209,4 +209,4 @@ std::string swapcase_text(std::string_view text) {
   return out;
 }
 
-}  // namespace tenon::llm
+}  // namespace tenon::llm::jinja

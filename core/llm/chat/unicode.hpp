@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace tenon::llm {
+namespace tenon::llm::jinja {
 
 bool is_utf8(std::string_view text);
 
@@ -48,4 +48,4 @@ std::string capitalize_text(std::string_view text);
 std::string swapcase_text(std::string_view text);
 std::string casefold_text(std::string_view text);
 
-}  // namespace tenon::llm
+}  // namespace tenon::llm::jinja
