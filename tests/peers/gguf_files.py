@@ -42,7 +42,7 @@ MODELS = {
     "gemma3_text": [dict(head_dim=64, query_pre_attn_scalar=64, sliding_window=64, num_hidden_layers=7)],
     "phi3": [dict(), dict(rope_parameters=LONG, original_max_position_embeddings=128)],
     "mixtral": [dict(num_local_experts=4)],
-    "qwen3_moe": [dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=256, head_dim=128, norm_topk_prob=True)],
+    "qwen3_moe": [dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=768, head_dim=128, norm_topk_prob=True)],
 }
 # Types of --type with the format of most matrices and the greatest mean squared error over the mean square.
 TYPES = {"F32": ("F32", 0), "F16": ("F16", 1e-6), "BF16": ("BF16", 1e-5), "Q8_0": ("Q8_0", 1e-4), "Q4_0": ("Q4_0", 0.012),
@@ -91,6 +91,8 @@ def check_model(folder, kind, fields):
         again = transformers.AutoModelForCausalLM.from_pretrained(folder / "back").eval()
         off = (again(x).logits - logits).abs().max() / logits.abs().max()
         assert off < 1e-5, f"the folder that came back: logits are off by {off}"
+        if kind == "mixtral":
+            return "transformers takes the file for a Llama without experts"
         try:
             loaded = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file="m.gguf").eval()
         except (ValueError, NotImplementedError, KeyError) as e:

@@ -286,7 +286,17 @@ std::string set_tokenizer_keys(GgufWriter& out, const std::string& folder, const
   const Json settings = read_object(folder + "/tokenizer_config.json").value_or(Json::object());
   if (const std::string chat = chat_template(settings, folder); !chat.empty())
     out.set("tokenizer.chat_template", chat);
-  if (!text) return file + ": there is none: the file has no tokenizer";
+  if (!text) {
+    // Models need these numbers without a tokenizer, too.
+    for (const auto& [key, name] : {std::pair("bos_token_id", "bos_token_id"),
+                                    {"eos_token_id", "eos_token_id"},
+                                    {"padding_token_id", "pad_token_id"}}) {
+      const auto at = config.find(name);
+      if (at != config.end() && at->is_number_unsigned() && at->get<uint64_t>() < kMostTokens)
+        out.set(std::string("tokenizer.ggml.") + key, at->get<uint32_t>());
+    }
+    return file + ": there is none: the file has no tokenizer";
+  }
   const auto tokenizer = read_object(file);
   Converter(out, file, *tokenizer, settings, config, pre).convert();
   out.set("tokenizer.huggingface.json", *text);
