@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "base/blocks_decode.hpp"
 #include "base/blocks_encode.hpp"
@@ -32,9 +33,10 @@ float inverse(float scale) {
   return scale != 0 && std::isfinite(i) ? i : 0;
 }
 
-// To the nearest integer within bounds that are integers below 2^22.
+// To the nearest integer within bounds, which are integers. Conversions of integers are what any
+// processor has in vectors.
 float code_of(float v, float low, float high) {
-  return (std::clamp(v, low, high) + 0x1.8p23F) - 0x1.8p23F;
+  return static_cast<float>(static_cast<int>(std::clamp(v, low, high) - low + 0.5F)) + low;
 }
 
 // ---- x = d * scale * q
