@@ -66,4 +66,7 @@ tenon_status* door(const char* name, Body&& body) noexcept {
 // The numbers of symbols, from two arrays. Throws invalid_argument if a name comes twice.
 SymbolNumbers numbers_of(const tenon_str* symbols, const int64_t* numbers, uint32_t count);
 
+// TENON_SPACE_WEIGHT or TENON_SPACE_STATE; throws invalid_argument for others.
+Space space_from(uint32_t space);
+
 }  // namespace tenon::core

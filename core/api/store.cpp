@@ -7,12 +7,25 @@
 
 using namespace tenon::core;
 
-namespace {
-Space space_from(uint32_t space) {
+struct tenon_safetensors {
+  explicit tenon_safetensors(const std::string& path) : file(path), map(file.map()) {}
+  const SafetensorsEntry& at(uint32_t index) const {
+    if (index >= file.tensors().size())
+      fail(Code::not_found, "tensor ", index, ": there are ", file.tensors().size());
+    return file.tensors()[index];
+  }
+
+  SafetensorsFile file;
+  std::shared_ptr<const MappedFile> map;
+};
+
+Space tenon::core::space_from(uint32_t space) {
   if (space != TENON_SPACE_WEIGHT && space != TENON_SPACE_STATE)
     fail(Code::invalid_argument, "a store holds weights and state, got space ", space);
   return static_cast<Space>(space);
 }
+
+namespace {
 
 // The half-precision weight whose master a state is (api/optimizer.cpp), or an absent value.
 Value weight_of_master(const Graph& g, Value state) {
@@ -75,6 +88,30 @@ tenon_status* tenon_store_set(tenon_store* store, uint32_t space, tenon_str name
     const auto& runtime = need(store, "store").runtime;
     const HostTensor t = host_tensor(*runtime, tensor, view(name));
     store->store->set(space_from(space), std::string(view(name)), t.type, t.content);
+  });
+}
+
+tenon_status* tenon_store_borrow(tenon_store* store, uint32_t space, tenon_str name,
+                                 const tenon_tensor* tensor, void (*release)(void* user),
+                                 void* user) {
+  return door("tenon_store_borrow", [&] {
+    need(store, "store");
+    const std::string key(view(name));
+    const HostTensor t = host_tensor(tensor, key);
+    if (!t.gathered.empty())
+      fail(Code::invalid_argument, "'", key, "' has strides; expected a dense tensor");
+    struct Owner {
+      void (*release)(void*) = nullptr;
+      void* user = nullptr;
+      ~Owner() {
+        if (release) release(user);
+      }
+    };
+    const auto owner = std::make_shared<Owner>();
+    store->store->borrow(space_from(space), key, t.type, t.content, owner);
+    // From here on: after a failure the memory stays the caller's. `owner` is still held, so that
+    // nobody has released it yet.
+    owner->release = release, owner->user = user;
   });
 }
 
@@ -179,5 +216,46 @@ tenon_status* tenon_safetensors_metadata(tenon_str path, tenon_text** out_json) 
   return door("tenon_safetensors_metadata", [&] {
     need(out_json, "out_json");
     *out_json = new tenon_text{SafetensorsFile{std::string(view(path))}.metadata_json()};
+  });
+}
+
+tenon_status* tenon_safetensors_open(tenon_str path, tenon_safetensors** out_file) {
+  return door("tenon_safetensors_open", [&] {
+    need(out_file, "out_file");
+    *out_file = new tenon_safetensors(std::string(view(path)));
+  });
+}
+
+void tenon_safetensors_destroy(tenon_safetensors* file) { delete file; }
+
+uint32_t tenon_safetensors_count(const tenon_safetensors* file) {
+  return file ? static_cast<uint32_t>(file->file.tensors().size()) : 0;
+}
+
+tenon_status* tenon_safetensors_get(const tenon_safetensors* file, uint32_t index,
+                                    tenon_str* out_name, tenon_tensor* out_tensor) {
+  return door("tenon_safetensors_get", [&] {
+    const SafetensorsEntry& e = need(file, "file").at(index);
+    const auto content = file->file.content_in(*file->map, e);
+    tenon_tensor out{};
+    out.dims = e.type.shape.begin();
+    out.data = const_cast<std::byte*>(content.data());
+    out.size = content.size();
+    out.rank = static_cast<uint32_t>(e.type.shape.rank());
+    out.dtype = e.type.dtype;
+    out.flags = TENON_TENSOR_READ_ONLY;
+    need(out_name, "out_name");
+    give(need(out_tensor, "out_tensor"), out, "out_tensor");
+    *out_name = c_str(e.name);
+  });
+}
+
+tenon_status* tenon_safetensors_load(const tenon_safetensors* file, uint32_t index,
+                                     tenon_store* store, uint32_t space, tenon_str name) {
+  return door("tenon_safetensors_load", [&] {
+    const SafetensorsEntry& e = need(file, "file").at(index);
+    need(store, "store")
+        .store->borrow(space_from(space), std::string(view(name)), e.type,
+                       file->file.content_in(*file->map, e), file->map);
   });
 }

@@ -3,6 +3,7 @@
 #include "base/file.hpp"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -67,6 +68,22 @@ void FileReader::read(uint64_t offset, void* out, size_t size) const {
     offset += static_cast<uint64_t>(n);
     size -= static_cast<size_t>(n);
   }
+}
+
+MappedFile::MappedFile(const std::string& path) {
+  struct stat info {};
+  const int file = open_regular(path, info);
+  size_ = static_cast<size_t>(info.st_size);
+  void* at = size_ == 0 ? nullptr : ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file, 0);
+  const int number = errno;
+  ::close(file);
+  errno = number;
+  if (at == MAP_FAILED) system_error(path, "map");
+  data_ = static_cast<const std::byte*>(at);
+}
+
+MappedFile::~MappedFile() {
+  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 std::string read_file(const std::string& path, size_t most) {

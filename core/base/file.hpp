@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 namespace tenon::core {
@@ -24,6 +25,21 @@ class FileReader {
   std::string path_;
   int file_ = -1;
   uint64_t size_ = 0;
+};
+
+// A regular file, mapped for reading: its pages are loaded when they are read, and are no memory of
+// the process's own. The file must not become shorter meanwhile: reading what is gone ends the process.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
 };
 
 // Returns the content of a regular file of at most `most` bytes. Also works for files of /proc and

@@ -44,6 +44,7 @@ Command calibrate_command();
 Command cache_command();
 Command lm_train_command();
 Command lm_generate_command();
+Command llm_convert_command();
 Command llm_run_command();
 Command completions_command();
 

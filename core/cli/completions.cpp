@@ -36,6 +36,16 @@ std::string second_words(std::string_view group) {
   return text;
 }
 
+// The first words that several commands share, each once.
+std::vector<std::string> groups() {
+  std::vector<std::string> out;
+  for (const Command& c : all_commands())
+    if (const size_t blank = c.name.find(' '); blank != c.name.npos)
+      if (const std::string word(c.name.substr(0, blank)); out.empty() || out.back() != word)
+        out.push_back(word);
+  return out;
+}
+
 std::string option_names(const Command& c) {
   std::string text;
   for (const Option& o : options_of(c)) text += (text.empty() ? "" : " ") + std::string(o.name);
@@ -81,22 +91,28 @@ std::string bash() {
       "    [ \"$COMP_CWORD\" -eq 2 ] && offered='" +
       first_words() +
       "'\n"
-      "    [ \"$before\" = lm ] && offered='" +
-      second_words("lm") +
-      "'\n"
+      "    case $before in\n";
+  for (const std::string& group : groups())
+    text += "      " + group + ") offered='" + second_words(group) + "' ;;\n";
+  text +=
+      "    esac\n"
       "    mapfile -t COMPREPLY < <(compgen -W \"$offered\" -- \"$word\")\n"
       "    return\n"
-      "  }\n"
-      "  if [ \"$command\" = lm ]; then\n"
-      "    if [ \"$COMP_CWORD\" -eq 2 ]; then\n"
-      "      mapfile -t COMPREPLY < <(compgen -W '" +
-      second_words("lm") +
-      " --help' -- \"$word\")\n"
-      "      return\n"
-      "    fi\n"
-      "    command=\"lm ${COMP_WORDS[2]}\"\n"
-      "  fi\n"
-      "  case \"$command $before\" in\n";
+      "  }\n";
+  for (const std::string& group : groups())
+    text += "  if [ \"$command\" = " + group +
+            " ]; then\n"
+            "    if [ \"$COMP_CWORD\" -eq 2 ]; then\n"
+            "      mapfile -t COMPREPLY < <(compgen -W '" +
+            second_words(group) +
+            " --help' -- \"$word\")\n"
+            "      return\n"
+            "    fi\n"
+            "    command=\"" +
+            group +
+            " ${COMP_WORDS[2]}\"\n"
+            "  fi\n";
+  text += "  case \"$command $before\" in\n";
   for (const Command& c : all_commands())
     for (const Option& o : options_of(c)) {
       if (o.value.empty()) continue;
@@ -157,6 +173,12 @@ std::string zsh_commands(std::string_view group) {
   return text;
 }
 
+std::string zsh_groups() {
+  std::string text;
+  for (const std::string& group : groups()) text += " '" + group + ":language models'";
+  return text;
+}
+
 std::string zsh() {
   std::string text =
       "#compdef tenon\n"
@@ -165,33 +187,37 @@ std::string zsh() {
       "  local -a commands\n"
       "  if (( CURRENT == 2 )); then\n"
       "    commands=(" +
-      zsh_commands("") +
-      " 'lm:language models' 'help:help of a command')\n"
+      zsh_commands("") + zsh_groups() +
+      " 'help:help of a command')\n"
       "    _describe command commands\n"
       "    return\n"
       "  fi\n"
       "  local command=$words[2]\n"
       "  if [[ $command == help ]]; then\n"
       "    if (( CURRENT == 3 )); then compadd " +
-      first_words() +
-      "\n"
-      "    elif [[ $words[3] == lm ]]; then compadd " +
-      second_words("lm") +
-      "\n"
+      first_words() + "\n";
+  for (const std::string& group : groups())
+    text += "    elif [[ $words[3] == " + group + " ]]; then compadd " + second_words(group) + "\n";
+  text +=
       "    fi\n"
       "    return\n"
-      "  fi\n"
-      "  if [[ $command == lm ]]; then\n"
-      "    if (( CURRENT == 3 )); then\n"
-      "      commands=(" +
-      zsh_commands("lm") +
-      ")\n"
-      "      _describe command commands\n"
-      "      return\n"
-      "    fi\n"
-      "    command=\"lm $words[3]\"\n"
-      "    shift words; (( CURRENT-- ))\n"
-      "  fi\n"
+      "  fi\n";
+  for (const std::string& group : groups())
+    text += "  if [[ $command == " + group +
+            " ]]; then\n"
+            "    if (( CURRENT == 3 )); then\n"
+            "      commands=(" +
+            zsh_commands(group) +
+            ")\n"
+            "      _describe command commands\n"
+            "      return\n"
+            "    fi\n"
+            "    command=\"" +
+            group +
+            " $words[3]\"\n"
+            "    shift words; (( CURRENT-- ))\n"
+            "  fi\n";
+  text +=
       "  shift words; (( CURRENT-- ))\n"
       "  case $command in\n";
   for (const Command& c : all_commands()) {
@@ -239,9 +265,10 @@ std::string fish() {
       "complete -c tenon -n '__tenon_after' -s h -l help -d 'print help'\n"
       "complete -c tenon -n '__tenon_after' -s V -l version -d 'print versions'\n"
       "complete -c tenon -n '__tenon_after' -a help -d 'help of a command'\n"
-      "complete -c tenon -n '__tenon_after' -a lm -d 'language models'\n"
       "complete -c tenon -n '__tenon_after help' -a '" +
       first_words() + "'\n";
+  for (const std::string& group : groups())
+    text += "complete -c tenon -n '__tenon_after' -a " + group + " -d 'language models'\n";
   for (const Command& c : all_commands()) {
     const size_t blank = c.name.find(' ');
     const std::string group =

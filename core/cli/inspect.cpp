@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// tenon inspect: shows the verdict of each node on a device, and memory use.
+// tenon inspect: shows the verdict of each node on a device, and memory use; or what a GGUF file has.
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/inspect_gguf.hpp"
 #include "cli/modes.hpp"
 #include "cli/op_text.hpp"
 #include "cli/source.hpp"
@@ -78,7 +79,7 @@ void print(const json& report, bool steps) {
 Graph wanted_graph(const Args& args) {
   if (!args.has("--op")) {
     if (args.words().empty())
-      throw UsageError("expected an ONNX file, a model folder or a graph file");
+      throw UsageError("expected an ONNX file, a model folder, a graph file or a GGUF file");
     check_part(args, args.words()[0]);
     return graph_from(args.words()[0], args.text("--part", "decode"),
                       {.batch = args.integer("--batch", 1, 1, 1 << 20),
@@ -92,6 +93,14 @@ Graph wanted_graph(const Args& args) {
 }
 
 int inspect(const Args& args) {
+  if (args.words().size() == 1 && is_gguf(args.words()[0])) {
+    args.refuse({"--part", "--batch", "--checkpoint", "--bind", "--constant", "--no-fallback",
+                 "--memory", "--pin", "--bucket", "--exec", "--steps", "--op", "--text", "--unfuse",
+                 "--json", "--device"},
+                "applies to a graph; " + args.words()[0] + " is a GGUF file");
+    inspect_gguf(args.words()[0]);
+    return 0;
+  }
   if (args.has("--unfuse"))
     args.refuse({"--text", "--json", "--steps", "--no-fallback", "--device", "--memory", "--pin",
                  "--bucket", "--threads", "--exec"},
@@ -126,8 +135,10 @@ int inspect(const Args& args) {
 Command inspect_command() {
   return {
       .name = "inspect",
-      .summary = "show how a graph runs on a device: verdicts, regions, steps, memory",
-      .usage = "[MODEL.onnx | MODEL_DIR | GRAPH_FILE] [options]",
+      .summary =
+          "show how a graph runs on a device: verdicts, regions, steps, memory; or what a "
+          "GGUF file has",
+      .usage = "[MODEL.onnx | MODEL_DIR | GRAPH_FILE | MODEL.gguf] [options]",
       .options = {part_option(),
                   {.name = "--batch",
                    .value = "N",
@@ -156,7 +167,8 @@ Command inspect_command() {
           "failing.tng --device cpu --bind "
           "N=4 --steps\n"
           "tenon inspect model --part train --exec multi-stream:4 --steps\n"
-          "tenon inspect --op 'softmax(f32[8,1024])' --unfuse\n",
+          "tenon inspect --op 'softmax(f32[8,1024])' --unfuse\n"
+          "tenon inspect model.gguf\n",
       .words = 1,
       .completes = Completes::file,
       .run = inspect};

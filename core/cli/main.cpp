@@ -41,6 +41,13 @@ Found find_command(const Words& words) {
   return {};
 }
 
+// A first word that several commands share: "lm".
+bool is_group(const std::string& word) {
+  return std::ranges::any_of(all_commands(), [&](const Command& c) {
+    return c.name.size() > word.size() && c.name.starts_with(word) && c.name[word.size()] == ' ';
+  });
+}
+
 [[noreturn]] void unknown_command(const Words& words) {
   std::vector<std::string_view> names;
   if (words[0].starts_with("-")) {
@@ -51,7 +58,7 @@ Found find_command(const Words& words) {
   std::string said = words[0];
   std::string_view meant;
   if (words.size() > 1 && !words[1].starts_with("-"))
-    if (meant = nearest(words[0] + " " + words[1], names); !meant.empty() || words[0] == "lm")
+    if (meant = nearest(words[0] + " " + words[1], names); !meant.empty() || is_group(words[0]))
       said += " " + words[1];
   if (meant.empty()) meant = nearest(words[0], names);
   // "train" means "lm train".
@@ -74,8 +81,8 @@ int print_help(const Words& words) {
     std::cout << overview(columns);
   else if (found.command && found.words == words.size())
     std::cout << help_of(*found.command, columns);
-  else if (words == Words{"lm"})
-    std::cout << overview(columns, "lm ");
+  else if (words.size() == 1 && is_group(words[0]))
+    std::cout << overview(columns, words[0] + " ");
   else
     unknown_command(words);
   return 0;
@@ -89,12 +96,14 @@ int run(const Words& words) {
   }
   if (asks_for_help(words[0])) return print_help({words.begin() + 1, words.end()});
   if (is_version(words[0])) return print_versions();
-  if (words[0] == "lm" && words.size() == 2 && is_version(words[1])) return print_versions();
-  if (words == Words{"lm"}) {
-    std::cerr << overview(error_columns, "lm ");
-    return kWrongUsage;
+  if (is_group(words[0])) {
+    if (words.size() == 1) {
+      std::cerr << overview(error_columns, words[0] + " ");
+      return kWrongUsage;
+    }
+    if (words.size() == 2 && is_version(words[1])) return print_versions();
+    if (asks_for_help(words[1])) return print_help({words[0]});
   }
-  if (words[0] == "lm" && asks_for_help(words[1])) return print_help({"lm"});
   const Found found = find_command(words);
   if (!found.command) unknown_command(words);
   const Command& c = *found.command;

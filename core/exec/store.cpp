@@ -37,6 +37,10 @@ void Entry::check_defined() const {
 std::shared_ptr<Buffer> Entry::current(Device& device) {
   check_defined();
   std::lock_guard lock(mutex_);
+  if (const auto found = copies_.find(&device);
+      !borrowed_.empty() && (found == copies_.end() || !found->second.buffer))
+    if (std::shared_ptr<Buffer> buffer = import_borrowed(device))
+      copies_[&device] = {std::move(buffer), true, true};
   Copy& copy = copy_on(device);
   if (copy.current || !copy.buffer) return copy.buffer;
   fill(*copy.buffer);
@@ -55,10 +59,34 @@ bool Entry::is_on(Device& device) {
 // The content, from wherever it is current.
 void Entry::fill(Buffer& buffer) {
   const uint64_t size = type_bytes(type_);
-  if (Copy* from = any_current())
+  if (!borrowed_.empty())
+    buffer.write(0, borrowed_.data(), size);
+  else if (Copy* from = any_current())
     core::copy(buffer, 0, *from->buffer, 0, size);
   else
     buffer.write(0, host_.data(), size);
+}
+
+// The borrowed memory as a buffer of a device; null if the device cannot read it in place.
+std::shared_ptr<Buffer> Entry::import_borrowed(Device& device) {
+  const uint64_t unit = std::max<uint64_t>(
+      device.import_info().alignment, std::max<uint64_t>(1, tenon_dtype_bits(type_.dtype) / 8));
+  const auto address = reinterpret_cast<uintptr_t>(borrowed_.data());
+  if (!device.info().host_addressable || !device.import_info().alignment || address % unit != 0)
+    return nullptr;
+  try {
+    return device.import_buffer(const_cast<std::byte*>(borrowed_.data()), borrowed_.size(),
+                                space_name(space_), std::const_pointer_cast<void>(owner_));
+  } catch (const Error& e) {
+    if (e.code() != Code::unsupported && e.code() != Code::invalid_argument) throw;
+    return nullptr;  // a copy serves as well
+  }
+}
+
+void Entry::drop_borrowed() {
+  borrowed_ = {};
+  owner_.reset();
+  std::erase_if(copies_, [](const auto& copy) { return copy.second.borrowed; });
 }
 
 std::shared_ptr<Buffer> Entry::derived(Device& device, const std::string& layout, uint64_t size,
@@ -72,8 +100,11 @@ std::shared_ptr<Buffer> Entry::derived(Device& device, const std::string& layout
   if (const auto found = copies_.find(&device); found != copies_.end() && found->second.current) {
     make(*found->second.buffer, *buffer);
   } else {
-    const std::shared_ptr<Buffer> dense = device.buffer(type_bytes(type_), "weight");
-    fill(*dense);
+    std::shared_ptr<Buffer> dense = borrowed_.empty() ? nullptr : import_borrowed(device);
+    if (!dense) {
+      dense = device.buffer(type_bytes(type_), "weight");
+      fill(*dense);
+    }
     make(*dense, *buffer);
   }
   derived = {buffer, true};
@@ -88,11 +119,17 @@ void Entry::content_changes() {
 
 std::shared_ptr<Buffer> Entry::target(Device& device) {
   std::lock_guard lock(mutex_);
-  return copy_on(device).buffer;
+  const auto found = copies_.find(&device);
+  if (found == copies_.end() || !found->second.borrowed) return copy_on(device).buffer;
+  // A run reads what it updates in the same buffer.
+  Copy own{device.buffer(type_bytes(type_), space_name(space_)), true};
+  fill(*own.buffer);
+  return (found->second = std::move(own)).buffer;
 }
 
 void Entry::updated_on(Device& device) {
   std::lock_guard lock(mutex_);
+  drop_borrowed();
   for (auto& [other, copy] : copies_) copy.current = other == &device;
   content_changes();
   Bytes().swap(host_);
@@ -109,6 +146,7 @@ void Entry::write_host(std::span<const std::byte> content) {
   std::lock_guard lock(mutex_);
   undefined_ = "setting it failed";
   content_changes();
+  drop_borrowed();
   // In place where a device has it already, so that addresses stay; else kept here until a device
   // asks.
   bool kept = false;
@@ -124,12 +162,24 @@ void Entry::write_host(std::span<const std::byte> content) {
   undefined_.reset();
 }
 
+void Entry::borrow_host(std::span<const std::byte> content, std::shared_ptr<const void> owner) {
+  std::lock_guard lock(mutex_);
+  content_changes();
+  copies_.clear();  // of the old content; runs in flight keep what they read
+  Bytes().swap(host_);
+  borrowed_ = content;
+  owner_ = std::move(owner);
+  undefined_.reset();
+}
+
 void Entry::read_host(void* out) {
   check_defined();
   std::lock_guard lock(mutex_);
   const uint64_t size = type_bytes(type_);
   if (size == 0) return;
-  if (Copy* from = any_current())
+  if (!borrowed_.empty())
+    std::memcpy(out, borrowed_.data(), size);
+  else if (Copy* from = any_current())
     from->buffer->read(0, out, size);
   else
     std::memcpy(out, host_.data(), size);
@@ -197,19 +247,19 @@ struct FinishOnExit {
 };
 }  // namespace
 
-void Store::set(Space space, const std::string& name, const Type& type,
-                std::span<const std::byte> content) {
+void Store::replace(Space space, const std::string& name, const Type& type, uint64_t given,
+                    const std::function<void(Entry&)>& write) {
   if (name.empty()) fail(Code::invalid_argument, space_name(space), ": the name is empty");
-  if (const uint64_t size = type_bytes(type); size != content.size())
+  if (const uint64_t size = type_bytes(type); size != given)
     fail(Code::invalid_argument, space_name(space), " '", name, "': expected ", size, " bytes for ",
-         type.text(), ", got ", content.size());
+         type.text(), ", got ", given);
   std::shared_ptr<Entry> entry;
   {
     std::lock_guard lock(mutex_);
     auto& slot = entries_[{space, name}];
     if (!slot || slot->type() != type) {
       slot = std::make_shared<Entry>(space, name, type);
-      slot->write_host(content);  // nobody else has it yet
+      write(*slot);  // nobody else has it yet
       version_.fetch_add(1, std::memory_order_release);
       return;
     }
@@ -219,7 +269,18 @@ void Store::set(Space space, const std::string& name, const Type& type,
   const auto waits = enter({}, std::span(&entry, 1), mine);
   const FinishOnExit finish{*mine};
   for (const auto& w : waits) w->wait();
-  entry->write_host(content);
+  write(*entry);
+}
+
+void Store::set(Space space, const std::string& name, const Type& type,
+                std::span<const std::byte> content) {
+  replace(space, name, type, content.size(), [&](Entry& e) { e.write_host(content); });
+}
+
+void Store::borrow(Space space, const std::string& name, const Type& type,
+                   std::span<const std::byte> content, std::shared_ptr<const void> owner) {
+  replace(space, name, type, content.size(),
+          [&](Entry& e) { e.borrow_host(content, std::move(owner)); });
 }
 
 void Store::remove(Space space, const std::string& name) {

@@ -50,6 +50,8 @@ class Entry {
   void mark_undefined(const std::string& why);
   void check_defined() const;
   void write_host(std::span<const std::byte> content);
+  // The content stays where it is, which `owner` keeps in place, and is never written.
+  void borrow_host(std::span<const std::byte> content, std::shared_ptr<const void> owner);
   void read_host(void* out);
 
  private:
@@ -57,6 +59,7 @@ class Entry {
   struct Copy {
     std::shared_ptr<Buffer> buffer;
     bool current = false;
+    bool borrowed = false;  // over borrowed memory: only read
   };
   // Layouts of one id may differ in size: a program may pad it for the shape it serves.
   using DerivedKey = std::tuple<Device*, std::string, uint64_t>;
@@ -65,8 +68,10 @@ class Entry {
     bool current = false;
   };
   Copy& copy_on(Device& device);
+  std::shared_ptr<Buffer> import_borrowed(Device& device);
   void fill(Buffer& buffer);
   void content_changes();
+  void drop_borrowed();
   Copy* any_current();
 
   const Space space_;
@@ -81,6 +86,9 @@ class Entry {
   std::map<Device*, Copy> copies_;
   std::map<DerivedKey, DerivedCopy> derived_;
   Bytes host_;
+  // Content of borrowed memory, while it is the entry's.
+  std::span<const std::byte> borrowed_;
+  std::shared_ptr<const void> owner_;
   std::optional<std::string> undefined_;
   std::atomic<uint64_t> generation_{1};
 };
@@ -90,6 +98,10 @@ class Store {
   // Sets or replaces; waits for runs that use the old content.
   void set(Space space, const std::string& name, const Type& type,
            std::span<const std::byte> content);
+  // The same without a copy, where devices can read the memory in place. The memory, which `owner`
+  // keeps in place, is not written: runs that update the entry update a copy.
+  void borrow(Space space, const std::string& name, const Type& type,
+              std::span<const std::byte> content, std::shared_ptr<const void> owner);
   // Runs that were planned with it keep it; not_found where there is none.
   void remove(Space space, const std::string& name);
   void get(Space space, const std::string& name, void* out, uint64_t size);
@@ -119,6 +131,10 @@ class Store {
                                                  const std::shared_ptr<Completion>& mine);
 
  private:
+  // write(entry) changes its content; waits for runs that use the old one.
+  void replace(Space space, const std::string& name, const Type& type, uint64_t size,
+               const std::function<void(Entry&)>& write);
+
   mutable std::mutex mutex_;
   std::map<std::pair<Space, std::string>, std::shared_ptr<Entry>> entries_;
   std::map<std::pair<Space, std::string>, std::string> homes_;

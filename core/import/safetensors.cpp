@@ -70,12 +70,22 @@ SafetensorsEntry read_entry(const std::string& path, const std::string& name,
 
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) { read_header(path); }
+SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(path) {
+  read_header(path);
+}
 
 Bytes SafetensorsFile::content(const SafetensorsEntry& e) const {
   Bytes bytes(e.end - e.begin);
   file_.read(data_ + e.begin, bytes.data(), bytes.size());
   return bytes;
+}
+
+std::span<const std::byte> SafetensorsFile::content_in(const MappedFile& map,
+                                                       const SafetensorsEntry& e) const {
+  if (map.bytes().size() < data_ + e.end)
+    fail(Code::io_error, path_, ": ends at byte ", map.bytes().size(), ", it had ", file_.size(),
+         " when it was opened");
+  return map.bytes().subspan(data_ + e.begin, e.end - e.begin);
 }
 
 void SafetensorsFile::read_header(const std::string& path) {

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,11 +28,16 @@ class SafetensorsFile {
 
   const std::vector<SafetensorsEntry>& tensors() const { return tensors_; }  // by name
   Bytes content(const SafetensorsEntry& e) const;
+  // The file, mapped, and where a content is in it: for readers that keep contents in place.
+  std::shared_ptr<const MappedFile> map() const { return std::make_shared<MappedFile>(path_); }
+  // Throws io_error if the file has become shorter since it was opened.
+  std::span<const std::byte> content_in(const MappedFile& map, const SafetensorsEntry& e) const;
   const std::string& metadata_json() const { return metadata_; }  // "{}" if there is none
 
  private:
   void read_header(const std::string& path);
 
+  std::string path_;
   FileReader file_;
   uint64_t data_ = 0;  // where the data starts
   std::vector<SafetensorsEntry> tensors_;

@@ -267,6 +267,28 @@ inline void safetensors_metadata(World& w) {
   json_of(w, out, tenon_safetensors_metadata(w.path(), out.arg()));
 }
 
+inline void safetensors_open(World& w) {
+  Out<tenon_safetensors*> out(w.in);
+  if (out.filled(w.good(tenon_safetensors_open(w.path(), out.arg()))))
+    w.keep(w.safetensors, out.value, tenon_safetensors_destroy);
+}
+inline void safetensors_destroy(World& w) { tenon_safetensors_destroy(w.safetensors.take(w.in)); }
+inline void safetensors_count(World& w) { tenon_safetensors_count(w.safetensors.any(w.in)); }
+inline void safetensors_get(World& w) {
+  Out<tenon_str> name(w.in);
+  Out<tenon_tensor> tensor(w.in);
+  const bool given = w.good(
+      tenon_safetensors_get(w.safetensors.any(w.in), w.in.below(3), name.arg(), tensor.arg()));
+  const bool both[] = {name.filled(given), tensor.filled(given)};
+  if (!both[0] || !both[1]) return;
+  read_text(name.value);
+  if (tensor.value.struct_size >= sizeof(tenon_tensor)) read(tensor.value.data, tensor.value.size);
+}
+inline void safetensors_load(World& w) {
+  w.good(tenon_safetensors_load(w.safetensors.any(w.in), w.in.below(3), w.stores.any(w.in),
+                                w.space(), w.name()));
+}
+
 // ---- Files of models and tensors
 
 inline void graph_import(World& w) {

@@ -9,6 +9,7 @@
 
 #include "../unit/import/proto_writer.hpp"
 #include "api_calls.hpp"
+#include "api_gguf_calls.hpp"
 #include "api_graph_calls.hpp"
 #include "host/status.hpp"
 
@@ -81,6 +82,7 @@ constexpr Call kCalls[] = {
     TENON_CALL(store_create),
     TENON_CALL(store_destroy),
     TENON_CALL(store_set),
+    TENON_CALL(store_borrow),
     TENON_CALL(store_get),
     TENON_CALL(store_type),
     TENON_CALL(store_count),
@@ -101,6 +103,39 @@ constexpr Call kCalls[] = {
     TENON_CALL(active_calls),
     TENON_CALL(safetensors_tensors),
     TENON_CALL(safetensors_metadata),
+    TENON_CALL(safetensors_open),
+    TENON_CALL(safetensors_destroy),
+    TENON_CALL(safetensors_count),
+    TENON_CALL(safetensors_get),
+    TENON_CALL(safetensors_load),
+    TENON_CALL(gguf_format_count),
+    TENON_CALL(gguf_format_at),
+    TENON_CALL(gguf_find_format),
+    TENON_CALL(gguf_decode),
+    TENON_CALL(gguf_encode),
+    TENON_CALL(gguf_open),
+    TENON_CALL(gguf_destroy),
+    TENON_CALL(gguf_version),
+    TENON_CALL(gguf_shard_count),
+    TENON_CALL(gguf_key_count),
+    TENON_CALL(gguf_key_at),
+    TENON_CALL(gguf_find_key),
+    TENON_CALL(gguf_numbers),
+    TENON_CALL(gguf_text),
+    TENON_CALL(gguf_json),
+    TENON_CALL(gguf_tensor_count),
+    TENON_CALL(gguf_tensor_at),
+    TENON_CALL(gguf_find_tensor),
+    TENON_CALL(gguf_load),
+    TENON_CALL(gguf_writer_create),
+    TENON_CALL(gguf_writer_destroy),
+    TENON_CALL(gguf_writer_number),
+    TENON_CALL(gguf_writer_numbers),
+    TENON_CALL(gguf_writer_text),
+    TENON_CALL(gguf_writer_texts),
+    TENON_CALL(gguf_writer_tensor),
+    TENON_CALL(gguf_writer_content),
+    TENON_CALL(gguf_writer_commit),
     TENON_CALL(executable_create),
     TENON_CALL(executable_destroy),
     TENON_CALL(executable_report),
@@ -149,7 +184,7 @@ std::set<std::string> declared_in(const std::string& header) {
 
 void check_that_none_is_missing() {
   std::set<std::string> declared;
-  for (const char* header : {"tenon.h", "tenon_debug.h", "tenon_tune.h"}) {
+  for (const char* header : {"tenon.h", "tenon_debug.h", "tenon_gguf.h", "tenon_tune.h"}) {
     std::ifstream in(std::string(TENON_API_HEADERS "/") + header);
     declared.merge(
         declared_in({std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()}));
@@ -193,6 +228,7 @@ struct Stage {
   Stage() {
     check_that_none_is_missing();
     write_model(folder.path + "/model.onnx");
+    write_gguf(folder.path + "/a.gguf");
     constexpr std::string_view kTests = TENON_TEST_PLUGINS, kOurs = TENON_PLUGINS;
     const tenon_str dirs[] = {{kTests.data(), kTests.size()}, {kOurs.data(), kOurs.size()}};
     tenon_runtime_options o{};
@@ -232,6 +268,9 @@ void end(World& w) {
   clear(w.stores, tenon_store_destroy);
   clear(w.runtimes, tenon_runtime_destroy);
   clear(w.tensor_files, tenon_tensors_destroy);
+  clear(w.safetensors, tenon_safetensors_destroy);
+  clear(w.ggufs, tenon_gguf_destroy);
+  clear(w.gguf_writers, tenon_gguf_writer_destroy);
   clear(w.texts, tenon_text_destroy);
   clear(w.statuses, tenon_status_release);
   must(core::live_status_count() == 0, "a status leaked");

@@ -15,6 +15,7 @@
 #include "api_graphs.hpp"
 #include "check.hpp"
 #include "tenon/tenon.h"
+#include "tenon/tenon_gguf.h"
 
 namespace tenon::fuzz {
 
@@ -101,6 +102,9 @@ class World {
   Pool<tenon_graph> graphs;
   Pool<tenon_store> stores;
   Pool<tenon_tensors> tensor_files;
+  Pool<tenon_safetensors> safetensors;
+  Pool<tenon_gguf> ggufs;
+  Pool<tenon_gguf_writer> gguf_writers;
   Pool<tenon_executable> executables;
   Pool<tenon_context> contexts;
   Pool<tenon_text> texts;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// fuzz_seeds FOLDER: the seeds that are no text: blobs for blob_bytes, files for plugin_manifest.
+// fuzz_seeds FOLDER: the seeds that are no text: blobs for blob_bytes, files for
+// plugin_manifest and gguf.
 #include <elf.h>
 #include <tenon/manifest.h>
 
@@ -10,6 +11,7 @@
 #include <string>
 
 #include "../abi/blob_builder.hpp"
+#include "../unit/import/gguf_bytes.hpp"
 
 namespace {
 
@@ -134,6 +136,30 @@ void write_plugin_files(const fs::path& folder) {
   write(folder / "unterminated_name.bin", &f, sizeof f);
 }
 
+void write_gguf_files(const fs::path& folder) {
+  const auto file = [&](const char* name, const GgufBytes& b) {
+    write(folder / name, b.bytes().data(), b.bytes().size());
+  };
+  for (const uint32_t version : {1, 3}) {
+    GgufBytes b(version, 3, 6);
+    b.key("general.architecture", 8).text("llama").key("general.alignment", 4).u32(64);
+    b.key("eps", 6).number(1e-6F).key("on", 7).number<uint8_t>(1);
+    b.key("words", 9).u32(8).size(3).text("a").text("").text("bcd");
+    b.key("sizes", 9).u32(5).size(2).number<int32_t>(-1).number<int32_t>(7);
+    b.tensor("w", {32, 2}, 8, 0).tensor("norm", {4}, 0, 128).tensor("scalar", {}, 28, 192);
+    file(version == 1 ? "version_1.gguf" : "version_3.gguf", b.data(200, 64));
+  }
+  GgufBytes nested(2, 0, 1);
+  nested.key("n", 9).u32(9).size(2).u32(9).size(1).u32(0).size(2).number<uint16_t>(9);
+  file("nested.gguf", nested.u32(8).size(1).text("x"));
+  GgufBytes blocks(3, 3, 0);
+  blocks.tensor("q4", {256}, 12, 0).tensor("q6", {256}, 14, 160).tensor("mx", {64}, 39, 384);
+  file("blocks.gguf", blocks.data(418));
+  GgufBytes shard(3, 1, 2);
+  shard.key("split.no", 2).number<uint16_t>(0).key("split.count", 2).number<uint16_t>(2);
+  file("shard.gguf", shard.tensor("w", {8}, 0, 0).data(32));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -147,6 +173,7 @@ int main(int argc, char** argv) try {
   write(folder / "blob_bytes" / "two_functions.bin", two_functions());
   write(folder / "blob_bytes" / "lists_and_later.bin", lists_and_later());
   write_plugin_files(folder / "plugin_manifest");
+  write_gguf_files(folder / "gguf");
   return 0;
 } catch (const std::exception& e) {
   std::fprintf(stderr, "fuzz_seeds: %s\n", e.what());

@@ -57,6 +57,7 @@ typedef struct tenon_text tenon_text;
 typedef struct tenon_runtime tenon_runtime;
 typedef struct tenon_store tenon_store;
 typedef struct tenon_tensors tenon_tensors;
+typedef struct tenon_safetensors tenon_safetensors;
 typedef struct tenon_executable tenon_executable;
 typedef struct tenon_context tenon_context;
 
@@ -401,6 +402,15 @@ TENON_API void tenon_store_destroy(tenon_store* store);
 TENON_API tenon_status* tenon_store_set(tenon_store* store, uint32_t space, tenon_str name,
                                         const tenon_tensor* tensor);
 
+// Like tenon_store_set(), without a copy: devices that import memory (tenon_runtime_import_alignment())
+// read it in place, others copy it once. It is dense host memory, and nobody may write it until
+// release(user) is called: when the last run that reads it has ended, after the entry was set,
+// updated or removed, or the store destroyed. Runs that update the entry update a copy. release may
+// be NULL; it may come on any thread and must not call tenon. On failure it is not called.
+TENON_API tenon_status* tenon_store_borrow(tenon_store* store, uint32_t space, tenon_str name,
+                                           const tenon_tensor* tensor,
+                                           void (*release)(void* user), void* user);
+
 // Copies the content out after all runs that write it. size: exactly the bytes of the content.
 TENON_API tenon_status* tenon_store_get(tenon_store* store, uint32_t space, tenon_str name,
                                         void* data, uint64_t size);
@@ -438,6 +448,23 @@ TENON_API tenon_status* tenon_safetensors_tensors(tenon_str path,
 
 // Returns the metadata of a safetensors file as a JSON object.
 TENON_API tenon_status* tenon_safetensors_metadata(tenon_str path, tenon_text** out_json);
+
+// Opens a safetensors file and maps it: contents are read when they are used. The file must not
+// become shorter while it is open.
+TENON_API tenon_status* tenon_safetensors_open(tenon_str path, tenon_safetensors** out_file);
+
+// What tenon_safetensors_load() has put into a store keeps the file mapped.
+TENON_API void tenon_safetensors_destroy(tenon_safetensors* file);
+TENON_API uint32_t tenon_safetensors_count(const tenon_safetensors* file);
+
+// Returns a tensor and its name, sorted by name. The name, the dims and the data, which is read-only
+// and may not be aligned to its elements, live as long as the file is open.
+TENON_API tenon_status* tenon_safetensors_get(const tenon_safetensors* file, uint32_t index,
+                                              tenon_str* out_name, tenon_tensor* out_tensor);
+
+// Sets a tensor as an entry of a store, without a copy (tenon_store_borrow()).
+TENON_API tenon_status* tenon_safetensors_load(const tenon_safetensors* file, uint32_t index,
+                                               tenon_store* store, uint32_t space, tenon_str name);
 
 
 // ---- Files of models and tensors ----------------------------------------------------------------

@@ -553,6 +553,17 @@ class Store {
   void set(uint32_t space, std::string_view name, const Tensor& t) {
     set(space, name, t.type(), t.data(), t.size());
   }
+  // Keeps `t`, which is not copied: see tenon_store_borrow().
+  void borrow(uint32_t space, std::string_view name, std::shared_ptr<const Tensor> t) {
+    const tenon_tensor x = detail::tensor(t->type(), t->data(), t->size());
+    auto keeper = std::make_unique<std::shared_ptr<const Tensor>>(std::move(t));
+    const auto release = [](void* user) {
+      delete static_cast<std::shared_ptr<const Tensor>*>(user);
+    };
+    detail::check(
+        tenon_store_borrow(handle(), space, detail::str(name), &x, release, keeper.get()));
+    static_cast<void>(keeper.release());
+  }
   TensorType type(uint32_t space, std::string_view name) const {
     tenon_tensor_type t{};
     t.struct_size = sizeof t;
@@ -677,6 +688,43 @@ inline std::string safetensors_metadata(std::string_view path) {
   detail::check(tenon_safetensors_metadata(detail::str(path), &text));
   return detail::take(text);
 }
+
+// An open safetensors file: see tenon_safetensors_open(). Data lives as long as the file is open.
+class Safetensors {
+ public:
+  struct Entry {
+    std::string name{};
+    TensorType type{};
+    std::span<const std::byte> data{};  // may not be aligned to its elements
+  };
+  explicit Safetensors(std::string_view path) {
+    tenon_safetensors* handle = nullptr;
+    detail::check(tenon_safetensors_open(detail::str(path), &handle));
+    handle_.reset(handle);
+  }
+  tenon_safetensors* handle() const { return handle_.get(); }
+  std::vector<Entry> entries() const {
+    std::vector<Entry> out;
+    for (uint32_t i = 0; i < tenon_safetensors_count(handle()); ++i) {
+      tenon_str name{};
+      tenon_tensor t{};
+      t.struct_size = sizeof t;
+      detail::check(tenon_safetensors_get(handle(), i, &name, &t));
+      out.push_back({detail::string(name),
+                     TensorType(t.dtype, {t.dims, t.dims + t.rank}),
+                     {static_cast<const std::byte*>(t.data), t.size}});
+    }
+    return out;
+  }
+  // Puts entry `index` of entries() into a store, without a copy.
+  void load(size_t index, const Store& store, uint32_t space, std::string_view name) const {
+    detail::check(tenon_safetensors_load(handle(), static_cast<uint32_t>(index), store.handle(),
+                                         space, detail::str(name)));
+  }
+
+ private:
+  detail::Handle<tenon_safetensors, tenon_safetensors_destroy> handle_;
+};
 
 // All tensors of a file, see tenon_tensors_read(). The tensor of a .npy file has no name.
 inline std::vector<std::pair<std::string, Tensor>> read_tensors(std::string_view path) {
@@ -960,3 +1008,5 @@ class Context {
 };
 
 }  // namespace tenon
+
+#include "gguf.hpp"

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// tenon llm convert: between Hugging Face folders and GGUF files.
+#include "llm/files/convert.hpp"
+
+#include <filesystem>
+#include <iostream>
+#include <optional>
+
+#include "cli/command.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/progress.hpp"
+#include "cli/terminal.hpp"
+#include "llm/files/mix.hpp"
+
+namespace tenon::cli {
+namespace {
+
+int convert(const Args& args) {
+  if (args.words().size() != 2)
+    throw UsageError("expected a model folder or a GGUF file, and what to write");
+  const std::string &from = args.words()[0], &to = args.words()[1];
+  std::error_code error;
+  const bool folder = std::filesystem::is_directory(from, error);
+  if (folder && std::filesystem::is_directory(to, error))
+    throw UsageError(to + ": expected a file to write, got a folder");
+  if (!folder) args.refuse({"--pre"}, "applies to a model folder");
+  const InterruptFlag interrupt;
+  std::optional<Progress> progress;
+  llm::files::ConvertOptions options{
+      .type = args.text("--type"),
+      .pre = args.text("--pre"),
+      .threads = static_cast<unsigned>(args.integer("--threads", 0, 0, 4096))};
+  options.progress = [&](uint64_t done, uint64_t total, const std::string& tensor) {
+    if (interrupt.raised()) throw Error(TENON_CANCELLED, "interrupted");
+    if (!progress) progress.emplace(0, static_cast<int64_t>(total >> 20));
+    progress->show(static_cast<int64_t>(done >> 20), "MiB  " + without_control_bytes(tensor));
+  };
+  const llm::files::Converted done = folder ? llm::files::folder_to_gguf(from, to, options)
+                                            : llm::files::gguf_to_folder(from, to, options);
+  progress.reset();
+  for (const std::string& note : done.notes)
+    std::cerr << "tenon: note: " << without_control_bytes(note) << "\n";
+  std::cout << "wrote " << without_control_bytes(to) << ": " << counted(done.tensors, "tensor")
+            << ", " << size_text(done.bytes) << "\n";
+  return 0;
+}
+
+}  // namespace
+
+Command llm_convert_command() {
+  return {.name = "llm convert",
+          .summary = "convert a language model: a Hugging Face folder to a GGUF file, or back",
+          .usage = "MODEL_DIR FILE.gguf | FILE.gguf MODEL_DIR [options]",
+          .options = {{.name = "--type",
+                       .value = "TYPE",
+                       .help = "format of the matrices; for a folder F32, F16 or BF16",
+                       .otherwise = "that of the source, F16 for blocks",
+                       .choices = {std::begin(llm::files::kMixes), std::end(llm::files::kMixes)}},
+                      {.name = "--pre",
+                       .value = "NAME",
+                       .help = "how GGUF names the pre-tokenizer, such as llama-bpe or qwen2",
+                       .otherwise = "recognized by its expression"},
+                      {.name = "--threads",
+                       .value = "N",
+                       .help = "number of threads that encode",
+                       .otherwise = "all processors"}},
+          .examples =
+              "tenon llm convert Llama-3.2-1B model.gguf --type Q4_K_M\n"
+              "tenon llm convert model.gguf folder --type BF16\n",
+          .words = 2,
+          .completes = Completes::file,
+          .loads_plugins = false,
+          .opens_device = false,
+          .run = convert};
+}
+
+}  // namespace tenon::cli

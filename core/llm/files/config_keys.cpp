@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// config.json to keys of GGUF.
+#include "llm/files/config_keys.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace tenon::llm::files {
+namespace {
+
+[[noreturn]] void unsupported(const std::string& file, const std::string& key,
+                              const std::string& what) {
+  throw Error(TENON_UNSUPPORTED, file + ": '" + key + "': " + what);
+}
+
+// A number, text or bool, or a list of them. What is nested deeper could exhaust the stack later.
+bool is_flat(const Json& value) {
+  return value.is_primitive() || (value.is_array() && std::ranges::all_of(value, [](const Json& v) {
+                                    return v.is_primitive();
+                                  }));
+}
+
+// Takes the fields of rope from an object; `scaling` keeps the others.
+void take_rope(const Json& from, RopeConfig& rope, const std::string& file) {
+  rope.theta = field<double>(from, "rope_theta", file).value_or(rope.theta);
+  for (const char* key : {"type", "rope_type"})
+    rope.type = field<std::string>(from, key, file).value_or(rope.type);
+  for (const auto& [key, value] : from.items())
+    if (key != "rope_theta" && key != "type" && key != "rope_type" && is_flat(value))
+      rope.scaling[key] = value;
+}
+
+// The frequencies that Llama 3 scales: fast rotations stay, slow ones are slowed by the factor, with
+// a ramp between them. GGUF has the divisors.
+std::vector<float> llama3_divisors(const RopeConfig& rope, int64_t head, const std::string& file) {
+  const auto need = [&](const char* key) {
+    const auto v = field<double>(rope.scaling, key, file);
+    if (!v || !(*v > 0)) unsupported(file, key, "expected a number above 0 for rope type llama3");
+    return *v;
+  };
+  const double factor = need("factor"), low = need("low_freq_factor"),
+               high = need("high_freq_factor"), context = need("original_max_position_embeddings");
+  if (high <= low) unsupported(file, "high_freq_factor", "expected more than low_freq_factor");
+  std::vector<float> out;
+  for (int64_t i = 0; i < head / 2; ++i) {
+    const double frequency =
+        std::pow(rope.theta, -2.0 * static_cast<double>(i) / static_cast<double>(head));
+    const double turns = context * frequency / (2 * std::numbers::pi);
+    const double kept = std::clamp((turns - low) / (high - low), 0.0, 1.0);
+    out.push_back(static_cast<float>(1 / (kept + (1 - kept) / factor)));
+  }
+  return out;
+}
+
+std::vector<float> factors(const Json& scaling, const char* key, const std::string& file) {
+  const auto list = scaling.find(key);
+  if (list == scaling.end() || !list->is_array()) unsupported(file, key, "expected a list");
+  std::vector<float> out;
+  for (const Json& v : *list) {
+    if (!v.is_number()) unsupported(file, key, "expected a list of numbers");
+    out.push_back(v.get<float>());
+  }
+  return out;
+}
+
+class Keys {
+ public:
+  Keys(GgufWriter& out, const Family& family, const Json& config, const std::string& file)
+      : out_(out), family_(family), config_(config), file_(file) {}
+
+  void set_all() {
+    size("context_length", "max_position_embeddings");
+    size("embedding_length", "hidden_size");
+    size("block_count", "num_hidden_layers");
+    size("feed_forward_length", "intermediate_size");
+    size("vocab_size", "vocab_size");
+    const int64_t heads = size("attention.head_count", "num_attention_heads");
+    set("attention.head_count_kv",
+        field<int64_t>(config_, "num_key_value_heads", file_).value_or(heads));
+    const auto eps = field<double>(config_, "rms_norm_eps", file_);
+    out_.set(key("attention.layer_norm_rms_epsilon"), static_cast<float>(eps.value_or(1e-6)));
+    const int64_t head = head_size(config_, file_);
+    if (config_.contains("head_dim") || family_.norm_plus_one) {
+      set("attention.key_length", head);
+      set("attention.value_length", head);
+    }
+    rope(head);
+    experts();
+    attention();
+    activation();
+  }
+
+ private:
+  std::string key(std::string_view name) const {
+    return std::string(family_.gguf) + "." + std::string(name);
+  }
+  void set(std::string_view name, int64_t number) {
+    if (number < 0 || number > INT32_MAX)
+      unsupported(file_, std::string(name), "is " + std::to_string(number));
+    out_.set(key(name), static_cast<uint32_t>(number));
+  }
+  int64_t size(std::string_view name, std::string_view field_name) {
+    const int64_t number = need_size(config_, field_name, file_);
+    set(name, number);
+    return number;
+  }
+
+  void rope(int64_t head) {
+    const RopeConfig r = read_rope(config_, file_);
+    out_.set(key("rope.freq_base"), static_cast<float>(r.theta));
+    const double part =
+        field<double>(config_, "partial_rotary_factor", file_)
+            .value_or(field<double>(r.scaling, "partial_rotary_factor", file_).value_or(1.0));
+    if (part != 1 && family_.model_type != "phi3")
+      unsupported(file_, "partial_rotary_factor", "expected 1 for this model_type");
+    set("rope.dimension_count", static_cast<int64_t>(part * static_cast<double>(head)));
+    if (family_.model_type == "gemma3_text")
+      out_.set(key("rope.freq_base_swa"), static_cast<float>(r.local_theta));
+    const auto number = [&](const char* name) { return field<double>(r.scaling, name, file_); };
+    if (r.type == "default") return;
+    if (r.type == "llama3") {
+      // rope_freqs.weight has the result; this private key keeps what it was made from.
+      Json all = r.scaling;
+      all["rope_type"] = r.type;
+      out_.set("tenon.rope_scaling", all.dump());
+    } else if (r.type == "linear" || r.type == "yarn") {
+      out_.set(key("rope.scaling.type"), r.type);
+      if (const auto v = number("factor"))
+        out_.set(key("rope.scaling.factor"), static_cast<float>(*v));
+      if (const auto v = number("original_max_position_embeddings"))
+        set("rope.scaling.original_context_length", static_cast<int64_t>(*v));
+    } else if (r.type == "longrope" || r.type == "su") {
+      longrope();
+    } else {
+      unsupported(file_, "rope_type",
+                  "'" + r.type +
+                      "' has no form in GGUF; expected default, linear, "
+                      "llama3, yarn or longrope");
+    }
+  }
+  // The factor on the attention that the longer context asks for.
+  void longrope() {
+    const int64_t context = need_size(config_, "max_position_embeddings", file_),
+                  first = need_size(config_, "original_max_position_embeddings", file_);
+    set("rope.scaling.original_context_length", first);
+    const double scale = static_cast<double>(context) / static_cast<double>(first);
+    const double factor =
+        scale <= 1 ? 1 : std::sqrt(1 + std::log(scale) / std::log(static_cast<double>(first)));
+    out_.set(key("rope.scaling.attn_factor"), static_cast<float>(factor));
+  }
+
+  void experts() {
+    if (family_.experts.empty()) return;
+    const char* count = family_.model_type == "mixtral" ? "num_local_experts" : "num_experts";
+    // transformers writes either name.
+    const bool local = !config_.contains(count);
+    size("expert_count", local ? "num_local_experts" : count);
+    size("expert_used_count", "num_experts_per_tok");
+    if (family_.model_type == "mixtral") return;
+    size("expert_feed_forward_length", "moe_intermediate_size");
+    out_.set(key("expert_weights_norm"),
+             field<bool>(config_, "norm_topk_prob", file_).value_or(false));
+  }
+
+  void attention() {
+    const auto window = field<int64_t>(config_, "sliding_window", file_);
+    const bool used = family_.gguf.starts_with("qwen")
+                          ? field<bool>(config_, "use_sliding_window", file_).value_or(false)
+                          : true;
+    if (window && used && *window > 0) set("attention.sliding_window", *window);
+    for (const char* name : {"attn_logit_softcapping", "final_logit_softcapping"})
+      if (const auto v = field<double>(config_, name, file_))
+        out_.set(key(name), static_cast<float>(*v));
+    if (const auto scalar = field<double>(config_, "query_pre_attn_scalar", file_);
+        scalar && *scalar != static_cast<double>(head_size(config_, file_)))
+      out_.set(key("attention.scale"), static_cast<float>(1 / std::sqrt(*scalar)));
+    if (family_.model_type == "gemma3_text") set("attention.sliding_window_pattern", pattern());
+  }
+
+  // Every how many layers attention is not limited to a window.
+  int64_t pattern() const {
+    const auto list = config_.find("layer_types");
+    if (list == config_.end())
+      return field<int64_t>(config_, "sliding_window_pattern", file_).value_or(6);
+    int64_t every = static_cast<int64_t>(list->size()) + 1;
+    for (size_t i = 0; i < list->size(); ++i)
+      if ((*list)[i] == "full_attention") {
+        every = static_cast<int64_t>(i) + 1;
+        break;
+      }
+    for (size_t i = 0; i < list->size(); ++i)
+      if (((*list)[i] == "full_attention") != ((static_cast<int64_t>(i) + 1) % every == 0))
+        unsupported(file_, "layer_types", "expected full_attention in every n-th layer");
+    return every;
+  }
+
+  void activation() {
+    const bool gemma = family_.norm_plus_one;
+    const auto given =
+        field<std::string>(config_, gemma ? "hidden_activation" : "hidden_act", file_);
+    if (given && *given != (gemma ? "gelu_pytorch_tanh" : "silu"))
+      unsupported(file_, gemma ? "hidden_activation" : "hidden_act",
+                  "'" + *given + "' has no form in GGUF for this model_type");
+  }
+
+  GgufWriter& out_;
+  const Family& family_;
+  const Json& config_;
+  const std::string& file_;
+};
+
+}  // namespace
+
+int64_t need_size(const Json& config, std::string_view key, const std::string& file) {
+  const auto number = field<int64_t>(config, key, file);
+  if (!number) throw Error(TENON_CORRUPT, file + ": '" + std::string(key) + "' is missing");
+  if (*number < 1 || *number > INT32_MAX)
+    throw Error(TENON_CORRUPT, file + ": '" + std::string(key) + "' is " + std::to_string(*number) +
+                                   "; expected 1 to 2147483647");
+  return *number;
+}
+
+int64_t head_size(const Json& config, const std::string& file) {
+  if (field<int64_t>(config, "head_dim", file)) return need_size(config, "head_dim", file);
+  return need_size(config, "hidden_size", file) / need_size(config, "num_attention_heads", file);
+}
+
+RopeConfig read_rope(const Json& config, const std::string& file) {
+  RopeConfig rope;
+  rope.theta = field<double>(config, "rope_theta", file).value_or(rope.theta);
+  rope.local_theta = field<double>(config, "rope_local_base_freq", file).value_or(rope.local_theta);
+  if (const auto scaling = field<Json>(config, "rope_scaling", file))
+    take_rope(*scaling, rope, file);
+  if (const auto all = field<Json>(config, "rope_parameters", file)) {
+    const auto full = field<Json>(*all, "full_attention", file);
+    take_rope(full ? *full : *all, rope, file);
+    if (const auto local = field<Json>(*all, "sliding_attention", file))
+      rope.local_theta = field<double>(*local, "rope_theta", file).value_or(rope.local_theta);
+  }
+  return rope;
+}
+
+void set_config_keys(GgufWriter& out, const Family& family, const Json& config,
+                     const std::string& file) {
+  Keys(out, family, config, file).set_all();
+}
+
+std::vector<RopeTensor> rope_tensors(const Json& config, const std::string& file) {
+  const RopeConfig rope = read_rope(config, file);
+  std::vector<RopeTensor> out;
+  if (rope.type == "llama3") {
+    out.push_back({"rope_freqs.weight", llama3_divisors(rope, head_size(config, file), file)});
+  } else if (rope.type == "longrope" || rope.type == "su") {
+    out.push_back({"rope_factors_long.weight", factors(rope.scaling, "long_factor", file)});
+    out.push_back({"rope_factors_short.weight", factors(rope.scaling, "short_factor", file)});
+  }
+  return out;
+}
+
+}  // namespace tenon::llm::files

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The configuration of a model as keys of GGUF and as config.json.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "llm/files/families.hpp"
+#include "llm/files/json.hpp"
+
+namespace tenon::llm::files {
+
+// A tensor that GGUF has in place of fields of config.json.
+struct RopeTensor {
+  std::string name;
+  std::vector<float> numbers;
+};
+
+// The frequencies of rope as a configuration describes them.
+struct RopeConfig {
+  double theta = 10000, local_theta = 10000;
+  std::string type = "default";
+  Json scaling = Json::object();  // factor, low_freq_factor, ...
+};
+RopeConfig read_rope(const Json& config, const std::string& file);
+
+// Sets the keys of the architecture. Throws TENON_UNSUPPORTED for a field that GGUF has no key for.
+void set_config_keys(GgufWriter& out, const Family& family, const Json& config,
+                     const std::string& file);
+// The tensors of scaled frequencies; empty for most models.
+std::vector<RopeTensor> rope_tensors(const Json& config, const std::string& file);
+
+// config.json of a GGUF file. dtype: "float32", "float16" or "bfloat16".
+Json config_from_keys(const Gguf& model, const Family& family, const std::string& dtype,
+                      const std::string& file);
+
+// Elements of a head.
+int64_t head_size(const Json& config, const std::string& file);
+// A whole number that config.json must have; above 0 and at most 2^31 - 1.
+int64_t need_size(const Json& config, std::string_view key, const std::string& file);
+
+}  // namespace tenon::llm::files

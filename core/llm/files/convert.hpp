@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Converts language models between Hugging Face folders and GGUF files.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace tenon::llm::files {
+
+struct ConvertOptions {
+  // Of a GGUF file: one of kMixes (mix.hpp). Of a folder: F32, F16 or BF16. Empty: what the source
+  // has; for blocks, F16.
+  std::string type{};
+  std::string pre{};     // name of the pre-tokenizer, empty: recognized
+  unsigned threads = 0;  // that encode; 0: as many as the processor has
+  // Called before each tensor: how many bytes of the source are done, of how many, and its name. To
+  // end the conversion, throw.
+  std::function<void(uint64_t done, uint64_t total, const std::string& tensor)> progress{};
+};
+
+struct Converted {
+  uint64_t tensors = 0, bytes = 0;   // of contents that were written
+  std::vector<std::string> notes{};  // what the user should know
+};
+
+// Writes a temporary file, which takes its name when it is complete.
+Converted folder_to_gguf(const std::string& folder, const std::string& file,
+                         const ConvertOptions& options);
+// Creates the folder. Existing files of these names are replaced.
+Converted gguf_to_folder(const std::string& file, const std::string& folder,
+                         const ConvertOptions& options);
+
+}  // namespace tenon::llm::files

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tables of names.
+#include "llm/files/families.hpp"
+
+#include <array>
+
+#include "tenon/tenon.hpp"
+
+namespace tenon::llm::files {
+namespace {
+
+#define TENON_LAYER "model.layers.*."
+#define TENON_ENDS \
+  {"model.embed_tokens", "token_embd"}, {"model.norm", "output_norm"}, { "lm_head", "output" }
+#define TENON_ATTENTION                                   \
+  {TENON_LAYER "input_layernorm", "blk.*.attn_norm"},     \
+      {TENON_LAYER "self_attn.q_proj", "blk.*.attn_q"},   \
+      {TENON_LAYER "self_attn.k_proj", "blk.*.attn_k"},   \
+      {TENON_LAYER "self_attn.v_proj", "blk.*.attn_v"}, { \
+    TENON_LAYER "self_attn.o_proj", "blk.*.attn_output"   \
+  }
+#define TENON_FEED_FORWARD                                                                        \
+  {TENON_LAYER "mlp.gate_proj", "blk.*.ffn_gate"}, {TENON_LAYER "mlp.up_proj", "blk.*.ffn_up"}, { \
+    TENON_LAYER "mlp.down_proj", "blk.*.ffn_down"                                                 \
+  }
+#define TENON_HEAD_NORMS                                   \
+  {TENON_LAYER "self_attn.q_norm", "blk.*.attn_q_norm"}, { \
+    TENON_LAYER "self_attn.k_norm", "blk.*.attn_k_norm"    \
+  }
+#define TENON_SECOND_NORM \
+  { TENON_LAYER "post_attention_layernorm", "blk.*.ffn_norm" }
+#define TENON_GEMMA_NORMS                                                \
+  {TENON_LAYER "post_attention_layernorm", "blk.*.post_attention_norm"}, \
+      {TENON_LAYER "pre_feedforward_layernorm", "blk.*.ffn_norm"}, {     \
+    TENON_LAYER "post_feedforward_layernorm", "blk.*.post_ffw_norm"      \
+  }
+
+constexpr NamePair kLlama[] = {TENON_ENDS, TENON_ATTENTION, TENON_SECOND_NORM, TENON_FEED_FORWARD};
+constexpr NamePair kQwen3[] = {TENON_ENDS, TENON_ATTENTION, TENON_HEAD_NORMS, TENON_SECOND_NORM,
+                               TENON_FEED_FORWARD};
+constexpr NamePair kGemma2[] = {TENON_ENDS, TENON_ATTENTION, TENON_GEMMA_NORMS, TENON_FEED_FORWARD};
+constexpr NamePair kGemma3[] = {TENON_ENDS, TENON_ATTENTION, TENON_HEAD_NORMS, TENON_GEMMA_NORMS,
+                                TENON_FEED_FORWARD};
+constexpr NamePair kPhi3[] = {TENON_ENDS,
+                              {TENON_LAYER "input_layernorm", "blk.*.attn_norm"},
+                              {TENON_LAYER "self_attn.qkv_proj", "blk.*.attn_qkv"},
+                              {TENON_LAYER "self_attn.o_proj", "blk.*.attn_output"},
+                              TENON_SECOND_NORM,
+                              {TENON_LAYER "mlp.gate_up_proj", "blk.*.ffn_up"},
+                              {TENON_LAYER "mlp.down_proj", "blk.*.ffn_down"}};
+constexpr NamePair kMixtral[] = {TENON_ENDS,
+                                 TENON_ATTENTION,
+                                 TENON_SECOND_NORM,
+                                 {TENON_LAYER "block_sparse_moe.gate", "blk.*.ffn_gate_inp"}};
+constexpr ExpertPair kMixtralExperts[] = {
+    {TENON_LAYER "block_sparse_moe.experts.#.w1", "blk.*.ffn_gate_exps"},
+    {TENON_LAYER "block_sparse_moe.experts.#.w3", "blk.*.ffn_up_exps"},
+    {TENON_LAYER "block_sparse_moe.experts.#.w2", "blk.*.ffn_down_exps"}};
+constexpr NamePair kQwen3Moe[] = {TENON_ENDS,
+                                  TENON_ATTENTION,
+                                  TENON_HEAD_NORMS,
+                                  TENON_SECOND_NORM,
+                                  {TENON_LAYER "mlp.gate", "blk.*.ffn_gate_inp"}};
+constexpr ExpertPair kQwen3MoeExperts[] = {
+    {TENON_LAYER "mlp.experts.#.gate_proj", "blk.*.ffn_gate_exps"},
+    {TENON_LAYER "mlp.experts.#.up_proj", "blk.*.ffn_up_exps"},
+    {TENON_LAYER "mlp.experts.#.down_proj", "blk.*.ffn_down_exps"}};
+
+// The first family of an architecture of GGUF is the one that a file without other signs has.
+constexpr Family kFamilies[] = {
+    {.model_type = "llama",
+     .architecture = "LlamaForCausalLM",
+     .gguf = "llama",
+     .names = kLlama,
+     .permuted = true},
+    {.model_type = "mistral",
+     .architecture = "MistralForCausalLM",
+     .gguf = "llama",
+     .names = kLlama,
+     .permuted = true},
+    {.model_type = "mixtral",
+     .architecture = "MixtralForCausalLM",
+     .gguf = "llama",
+     .names = kMixtral,
+     .experts = kMixtralExperts,
+     .permuted = true},
+    {.model_type = "qwen2", .architecture = "Qwen2ForCausalLM", .gguf = "qwen2", .names = kLlama},
+    {.model_type = "qwen3", .architecture = "Qwen3ForCausalLM", .gguf = "qwen3", .names = kQwen3},
+    {.model_type = "qwen3_moe",
+     .architecture = "Qwen3MoeForCausalLM",
+     .gguf = "qwen3moe",
+     .names = kQwen3Moe,
+     .experts = kQwen3MoeExperts},
+    {.model_type = "gemma2",
+     .architecture = "Gemma2ForCausalLM",
+     .gguf = "gemma2",
+     .names = kGemma2,
+     .norm_plus_one = true,
+     .tied = true},
+    {.model_type = "gemma3_text",
+     .architecture = "Gemma3ForCausalLM",
+     .gguf = "gemma3",
+     .names = kGemma3,
+     .norm_plus_one = true,
+     .tied = true},
+    {.model_type = "phi3", .architecture = "Phi3ForCausalLM", .gguf = "phi3", .names = kPhi3},
+};
+
+}  // namespace
+
+const Family& family_of_folder(const std::string& model_type, const std::string& file) {
+  std::string known;
+  for (const Family& f : kFamilies) {
+    if (f.model_type == model_type) return f;
+    known += (known.empty() ? "" : ", ") + std::string(f.model_type);
+  }
+  throw Error(TENON_UNSUPPORTED,
+              file + ": model_type '" + model_type + "' cannot be converted; expected " + known);
+}
+
+const Family& family_of_gguf(const std::string& architecture, bool experts, bool window,
+                             const std::string& file) {
+  if (architecture == "llama")
+    return family_of_folder(experts ? "mixtral" : window ? "mistral" : "llama", file);
+  std::string known;
+  for (const Family& f : kFamilies) {
+    if (f.gguf == architecture) return f;
+    if (f.gguf != "llama" || known.empty())
+      known += (known.empty() ? "" : ", ") + std::string(f.gguf);
+  }
+  throw Error(TENON_UNSUPPORTED, file + ": general.architecture '" + architecture +
+                                     "' cannot be converted; expected " + known);
+}
+
+std::string numbered(std::string_view name, int64_t layer, int64_t expert) {
+  std::string out;
+  for (const char c : name) {
+    if (c == '*')
+      out += std::to_string(layer);
+    else if (c == '#')
+      out += std::to_string(expert);
+    else
+      out += c;
+  }
+  return out;
+}
+
+}  // namespace tenon::llm::files

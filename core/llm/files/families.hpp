@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the families of language models call their tensors in Hugging Face folders and in GGUF files,
+// and how the contents differ.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tenon::llm::files {
+
+// '*' stands for the number of a layer. Names are without ".weight" and ".bias".
+struct NamePair {
+  std::string_view folder, gguf;
+};
+
+// Matrices of experts, one by one in a folder and as one tensor [experts, rows, columns] in GGUF. '#'
+// stands for the number of an expert.
+using ExpertPair = NamePair;
+
+struct Family {
+  std::string_view model_type;    // of config.json
+  std::string_view architecture;  // of config.json
+  std::string_view gguf;          // general.architecture
+  std::span<const NamePair> names;
+  std::span<const ExpertPair> experts{};
+  bool permuted = false;       // rows of attn_q and attn_k: pairs of rope side by side in GGUF
+  bool norm_plus_one = false;  // norms of GGUF are those of the folder, plus 1
+  bool tied = false;           // without lm_head unless config.json says so
+};
+
+// Throws TENON_UNSUPPORTED with the list of families.
+const Family& family_of_folder(const std::string& model_type, const std::string& file);
+// experts, window: does the file have them? They tell Mixtral and Mistral from Llama.
+const Family& family_of_gguf(const std::string& architecture, bool experts, bool window,
+                             const std::string& file);
+
+// The name with numbers in place of '*' and '#'.
+std::string numbered(std::string_view name, int64_t layer, int64_t expert = 0);
+
+}  // namespace tenon::llm::files

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Converts, reorders and encodes numbers.
+#include "llm/files/matrix.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <thread>
+
+namespace tenon::llm::files {
+
+std::vector<float> widened(tenon_dtype type, std::span<const std::byte> source) {
+  const size_t width = tenon_dtype_bits(type) / 8;
+  std::vector<float> out(source.size() / width);
+  if (type == f32) {
+    if (!out.empty()) std::memcpy(out.data(), source.data(), source.size());
+    return out;
+  }
+  constexpr size_t kPiece = 4096;
+  alignas(8) std::byte piece[kPiece * 2];  // aligned to its elements
+  for (size_t at = 0; at < out.size(); at += kPiece) {
+    const size_t count = std::min(kPiece, out.size() - at);
+    std::memcpy(piece, source.data() + at * width, count * width);
+    detail::check(tenon_convert(type, piece, f32, out.data() + at, count));
+  }
+  return out;
+}
+
+void permute_rope(std::vector<float>& numbers, int64_t rows, int64_t heads, bool back) {
+  if (rows == 0 || heads < 1 || rows % (2 * heads) != 0)
+    throw Error(TENON_SHAPE_MISMATCH, std::to_string(rows) + " rows; expected a multiple of 2 * " +
+                                          std::to_string(heads) + " heads");
+  const size_t columns = numbers.size() / static_cast<size_t>(rows);
+  const int64_t half = rows / heads / 2;
+  std::vector<float> out(numbers.size());
+  for (int64_t h = 0; h < heads; ++h) {
+    for (int64_t i = 0; i < 2 * half; ++i) {
+      const int64_t paired = 2 * (i % half) + i / half, first = h * 2 * half;
+      const size_t from = static_cast<size_t>(first + (back ? paired : i)) * columns,
+                   to = static_cast<size_t>(first + (back ? i : paired)) * columns;
+      std::copy_n(numbers.begin() + static_cast<ptrdiff_t>(from), columns,
+                  out.begin() + static_cast<ptrdiff_t>(to));
+    }
+  }
+  numbers.swap(out);
+}
+
+std::vector<std::byte> encoded(const GgufFormat& format, std::span<const float> numbers,
+                               int64_t columns, unsigned threads) {
+  const uint64_t row = format.size(columns);
+  const size_t rows = columns == 0 ? 0 : numbers.size() / static_cast<size_t>(columns);
+  std::vector<std::byte> out(rows * row);
+  const size_t workers = std::clamp<size_t>(threads, 1, std::max<size_t>(rows, 1));
+  std::vector<std::exception_ptr> failures(workers);
+  const auto work = [&](size_t worker) {
+    const size_t from = rows * worker / workers, to = rows * (worker + 1) / workers;
+    try {
+      detail::check(tenon_gguf_encode(
+          format.type, numbers.data() + from * static_cast<size_t>(columns), nullptr,
+          (to - from) * static_cast<size_t>(columns), out.data() + from * row, (to - from) * row));
+    } catch (...) {
+      failures[worker] = std::current_exception();
+    }
+  };
+  std::vector<std::thread> others;
+  for (size_t i = 1; i < workers; ++i) others.emplace_back(work, i);
+  work(0);
+  for (std::thread& t : others) t.join();
+  for (const auto& failure : failures)
+    if (failure) std::rethrow_exception(failure);
+  return out;
+}
+
+}  // namespace tenon::llm::files

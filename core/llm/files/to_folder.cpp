@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// A GGUF file to a Hugging Face folder.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "llm/files/config_keys.hpp"
+#include "llm/files/convert.hpp"
+#include "llm/files/matrix.hpp"
+#include "llm/files/tokenizer_keys.hpp"
+
+namespace tenon::llm::files {
+namespace {
+
+constexpr uint64_t kShard = uint64_t{2} << 30;  // bytes of tensors in one file, about
+
+// A tensor of the folder: a tensor of the file, or one expert of it.
+struct Planned {
+  std::string name{};
+  std::string source{};
+  std::vector<int64_t> dims{};
+  int64_t expert = -1;
+  int64_t heads = 0;  // to permute back; 0: as it is
+  bool minus_one = false;
+  size_t shard = 0;
+};
+
+class ToFolder {
+ public:
+  ToFolder(const std::string& file, const std::string& folder, const ConvertOptions& options)
+      : file_(file),
+        folder_(folder),
+        options_(options),
+        model_(file),
+        family_(family_of_gguf(architecture(), model_.has("llama.expert_count"),
+                               model_.has("llama.attention.sliding_window"), file)),
+        dtype_(target_type()) {}
+
+  Converted convert() {
+    const Json config = config_from_keys(model_, family_,
+                                         dtype_ == f32   ? "float32"
+                                         : dtype_ == f16 ? "float16"
+                                                         : "bfloat16",
+                                         file_);
+    heads_ = need_size(config, "num_attention_heads", file_);
+    kv_heads_ = need_size(config, "num_key_value_heads", file_);
+    plan(need_size(config, "num_hidden_layers", file_));
+    std::error_code error;
+    std::filesystem::create_directories(folder_, error);
+    if (error) throw Error(TENON_IO_ERROR, folder_ + ": create: " + error.message());
+    write_tensors();
+    write_text("config.json", config.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    const TokenizerFiles tokenizer = tokenizer_files(model_, file_);
+    write_text("tokenizer_config.json", tokenizer.tokenizer_config);
+    if (!tokenizer.tokenizer.empty())
+      write_text("tokenizer.json", tokenizer.tokenizer);
+    else
+      result_.notes.push_back(
+          file_ + ": has no tokenizer.huggingface.json: the folder has no tokenizer.json");
+    result_.tensors = planned_.size();
+    return std::move(result_);
+  }
+
+ private:
+  std::string architecture() const {
+    if (!model_.has("general.architecture"))
+      throw Error(TENON_CORRUPT, file_ + ": key 'general.architecture' is missing");
+    return model_.text("general.architecture");
+  }
+
+  tenon_dtype target_type() const {
+    if (options_.type == "F32") return f32;
+    if (options_.type == "F16") return f16;
+    if (options_.type == "BF16") return bf16;
+    if (!options_.type.empty())
+      throw Error(TENON_INVALID_ARGUMENT,
+                  "--type " + options_.type + ": expected F32, F16 or BF16 for a folder");
+    for (const GgufTensor& t : model_.tensors())
+      if (t.dims.size() >= 2) return t.dtype == f32 || t.dtype == bf16 ? t.dtype : f16;
+    return f32;
+  }
+
+  void plan(int64_t layers) {
+    std::set<std::string_view> used;
+    const auto add = [&](const NamePair& pair, int64_t layer, bool experts) {
+      for (const char* end : {".weight", ".bias"}) {
+        const std::string source = numbered(pair.gguf, layer) + end;
+        if (!model_.has_tensor(source)) continue;
+        const GgufTensor t = model_.tensor(source);
+        used.insert(t.name);
+        Planned p{.name = numbered(pair.folder, layer) + end, .source = source, .dims = t.dims};
+        if (family_.permuted && pair.gguf.ends_with("attn_q")) p.heads = heads_;
+        if (family_.permuted && pair.gguf.ends_with("attn_k")) p.heads = kv_heads_;
+        p.minus_one = family_.norm_plus_one && source.ends_with("norm.weight");
+        if (!experts) {
+          planned_.push_back(std::move(p));
+          continue;
+        }
+        if (t.dims.size() != 3 || t.dims[0] > 4096)
+          throw Error(TENON_SHAPE_MISMATCH, file_ + ": tensor '" + source +
+                                                "': expected the matrices of at most 4096 experts");
+        p.dims.erase(p.dims.begin());
+        for (p.expert = 0; p.expert < t.dims[0]; ++p.expert) {
+          p.name = numbered(pair.folder, layer, p.expert) + end;
+          planned_.push_back(p);
+        }
+      }
+    };
+    if (layers > 4096)
+      throw Error(TENON_UNSUPPORTED,
+                  file_ + ": " + std::to_string(layers) + " layers; expected at most 4096");
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      for (const NamePair& pair : family_.names)
+        if (layer == 0 || pair.gguf.find('*') != pair.gguf.npos) add(pair, layer, false);
+      for (const ExpertPair& pair : family_.experts) add(pair, layer, true);
+    }
+    for (const GgufTensor& t : model_.tensors())
+      if (!used.contains(t.name) && !t.name.starts_with("rope_f"))
+        throw Error(TENON_UNSUPPORTED, file_ + ": tensor '" + std::string(t.name) +
+                                           "' has no name in folders of model_type '" +
+                                           std::string(family_.model_type) + "'");
+  }
+
+  // The content of a planned tensor, in the dtype of the folder.
+  std::shared_ptr<Tensor> made(const Planned& p) {
+    const GgufTensor t = model_.tensor(p.source);
+    std::span<const std::byte> data = t.data;
+    if (p.expert >= 0) {
+      const size_t each = data.size() / static_cast<size_t>(t.dims[0]);
+      data = data.subspan(static_cast<size_t>(p.expert) * each, each);
+    }
+    auto out = std::make_shared<Tensor>(TensorType(dtype_, p.dims));
+    if (t.dtype == dtype_ && p.heads == 0 && !p.minus_one) {
+      if (out->size() > 0) std::memcpy(out->data(), data.data(), data.size());
+      return out;
+    }
+    try {
+      std::vector<float> numbers = gguf_decode<float>(gguf_format(t.type), data);
+      if (p.heads > 0 && !numbers.empty()) permute_rope(numbers, p.dims.at(0), p.heads, true);
+      if (p.minus_one)
+        for (float& v : numbers) v -= 1;
+      detail::check(tenon_convert(f32, numbers.data(), dtype_, out->data(), numbers.size()));
+    } catch (const Error& e) {
+      throw Error(e.code(), file_ + ": tensor '" + p.source + "': " + e.what());
+    }
+    return out;
+  }
+
+  void write_tensors() {
+    const size_t width = tenon_dtype_bits(dtype_) / 8;
+    uint64_t in_shard = 0, total = 0;
+    size_t shards = planned_.empty() ? 0 : 1;
+    const auto bytes_of = [&](const Planned& p) {
+      return static_cast<uint64_t>(TensorType(dtype_, p.dims).elements()) * width;
+    };
+    for (Planned& p : planned_) {
+      if (const uint64_t size = bytes_of(p); in_shard > 0 && in_shard + size > kShard)
+        ++shards, in_shard = 0;
+      in_shard += bytes_of(p);
+      total += bytes_of(p);
+      p.shard = shards - 1;
+    }
+    // Only to hold tensors and to write them: no plugin is needed.
+    const Runtime runtime(RuntimeOptions{.use_environment = false, .use_builtin_dir = false});
+    Json map = Json::object();
+    size_t next = 0;
+    for (size_t shard = 0; shard < shards; ++shard) {
+      std::string name = "model.safetensors";
+      if (shards > 1) {
+        char text[64];
+        std::snprintf(text, sizeof text, "model-%05zu-of-%05zu.safetensors", shard + 1, shards);
+        name = text;
+      }
+      Store store(runtime);
+      for (; next < planned_.size() && planned_[next].shard == shard; ++next) {
+        const Planned& p = planned_[next];
+        if (options_.progress) options_.progress(result_.bytes, total, p.name);
+        store.borrow(TENON_SPACE_WEIGHT, p.name, made(p));
+        result_.bytes += bytes_of(p);
+        map[p.name] = name;
+      }
+      store.save(TENON_SPACE_WEIGHT, folder_ + "/" + name, {{"format", "pt"}});
+    }
+    if (shards > 1)
+      write_text("model.safetensors.index.json",
+                 Json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n");
+  }
+
+  // Beside its place, then renamed.
+  void write_text(const std::string& name, const std::string& text) const {
+    const std::string path = folder_ + "/" + name, temporary = path + ".tmp";
+    std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
+    out << text;
+    out.close();
+    std::error_code error;
+    if (out) std::filesystem::rename(temporary, path, error);
+    if (!out || error) throw Error(TENON_IO_ERROR, path + ": write failed");
+  }
+
+  const std::string file_, folder_;
+  const ConvertOptions& options_;
+  const Gguf model_;
+  const Family& family_;
+  const tenon_dtype dtype_;
+  int64_t heads_ = 0, kv_heads_ = 0;
+  std::vector<Planned> planned_;
+  Converted result_;
+};
+
+}  // namespace
+
+Converted gguf_to_folder(const std::string& file, const std::string& folder,
+                         const ConvertOptions& options) {
+  return ToFolder(file, folder, options).convert();
+}
+
+}  // namespace tenon::llm::files

@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""gguf_files.py TENON [MODEL_TYPE...]
+
+tenon llm convert beside Python's packages gguf and transformers, with small models of random weights that transformers
+makes: gguf reads the files, transformers loads them with the weights of the folder, and the way back gives the same
+tensors. Every type of --type is decoded by gguf. Exits with 77 without these packages."""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TQDM_DISABLE"] = "1"
+try:
+    import gguf
+    import numpy
+    import tokenizers
+    import torch
+    import transformers
+    from gguf import quants
+    from safetensors.torch import load_file
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+transformers.logging.set_verbosity_error()
+TENON = sys.argv[1]
+SMALL = dict(hidden_size=256, intermediate_size=512, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
+             vocab_size=320, max_position_embeddings=512, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=64)
+LONG = dict(rope_type="longrope", rope_theta=10000.0, long_factor=[1.0 + i / 8 for i in range(32)], short_factor=[1.0] * 32,
+            original_max_position_embeddings=128)
+MODELS = {
+    "llama": [dict(), dict(tie_word_embeddings=True, rope_parameters=LLAMA3), dict(attention_bias=True, head_dim=32)],
+    "mistral": [dict(sliding_window=64, head_dim=64)],
+    "qwen2": [dict(rms_norm_eps=1e-5)],
+    "qwen3": [dict(head_dim=128, tie_word_embeddings=True)],
+    "gemma2": [dict(head_dim=64, query_pre_attn_scalar=100, sliding_window=64)],
+    "gemma3_text": [dict(head_dim=64, query_pre_attn_scalar=64, sliding_window=64, num_hidden_layers=7)],
+    "phi3": [dict(), dict(rope_parameters=LONG, original_max_position_embeddings=128)],
+    "mixtral": [dict(num_local_experts=4)],
+    "qwen3_moe": [dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=256, head_dim=128, norm_topk_prob=True)],
+}
+# Types of --type with the format of most matrices and the greatest mean squared error over the mean square.
+TYPES = {"F32": ("F32", 0), "F16": ("F16", 1e-6), "BF16": ("BF16", 1e-5), "Q8_0": ("Q8_0", 1e-4), "Q4_0": ("Q4_0", 0.012),
+         "Q4_1": ("Q4_1", 0.012), "Q5_0": ("Q5_0", 0.003), "Q5_1": ("Q5_1", 0.003), "Q6_K": ("Q6_K", 4e-4),
+         "Q4_K_M": ("Q4_K", 0.006), "MXFP4": ("MXFP4", 0.02)}
+
+
+def tenon(*words):
+    run = subprocess.run([TENON, "llm", "convert", *map(str, words)], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return run.stdout + run.stderr
+
+
+def make(folder, kind, fields, dtype=torch.float32, **how):
+    torch.manual_seed(1)
+    config = transformers.AutoConfig.for_model(kind, **{**SMALL, **fields})
+    model = transformers.AutoModelForCausalLM.from_config(config).to(dtype)
+    with torch.no_grad():  # norms and biases start as constants
+        for name, p in model.named_parameters():
+            if p.ndim == 1:
+                p.add_(torch.randn_like(p) * 0.1)
+    model.save_pretrained(folder, **how)
+    return model
+
+
+def tensors_of(folder):
+    return {k: v for file in sorted(folder.glob("*.safetensors")) for k, v in load_file(file).items()}
+
+
+def check_model(folder, kind, fields):
+    """F32 there and back, and what transformers makes of the file."""
+    model = make(folder / "hf", kind, fields, max_shard_size="2MB")
+    assert len(list((folder / "hf").glob("*.safetensors"))) > 1, "expected several shards"
+    tenon(folder / "hf", folder / "m.gguf")
+    tenon(folder / "m.gguf", folder / "back")
+    first, last = tensors_of(folder / "hf"), tensors_of(folder / "back")
+    first = {k: v for k, v in first.items() if k != "lm_head.weight" or "lm_head.weight" in last}
+    assert first.keys() == last.keys(), (first.keys() ^ last.keys())
+    for name, t in first.items():
+        near = 1e-6 if kind.startswith("gemma") and "norm" in name else 0  # 1 was added and taken away
+        assert t.shape == last[name].shape and (t - last[name]).abs().max() <= near, name
+    # The folder that came back is the same model.
+    x = torch.arange(3, 43)[None]
+    with torch.no_grad():
+        logits = model.eval()(x).logits
+        again = transformers.AutoModelForCausalLM.from_pretrained(folder / "back").eval()
+        off = (again(x).logits - logits).abs().max() / logits.abs().max()
+        assert off < 1e-5, f"the folder that came back: logits are off by {off}"
+        try:
+            loaded = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file="m.gguf").eval()
+        except (ValueError, NotImplementedError, KeyError) as e:
+            loaded = e  # transformers does not take each architecture
+        if isinstance(loaded, Exception):
+            return f"transformers does not load it ({loaded})"
+        state = loaded.state_dict()
+        for name, p in model.state_dict().items():
+            if name not in state and name.endswith("proj.bias"):
+                continue  # its reader sets no attention_bias
+            assert (state[name].float() - p).abs().max() <= 1e-6, f"{name}: transformers loads other numbers"
+    return "transformers loads the same weights"
+
+
+def check_types(folder):
+    """Every type, read and decoded by gguf, beside the numbers of the folder."""
+    make(folder / "hf", "llama", dict(num_hidden_layers=9), dtype=torch.bfloat16)
+    plain = None
+    for name, (most, limit) in TYPES.items():
+        path = folder / f"{name}.gguf"
+        tenon(folder / "hf", path, "--type", name)
+        reader = gguf.GGUFReader(path)
+        numbers = {t.name: quants.dequantize(t.data, t.tensor_type) for t in reader.tensors}
+        kinds = {t.name: t.tensor_type.name for t in reader.tensors}
+        plain = plain or numbers
+        for tensor, values in numbers.items():
+            if values.ndim == 1:
+                assert kinds[tensor] == "F32" and (values == plain[tensor]).all(), tensor
+                continue
+            error = numpy.square(values - plain[tensor]).mean() / numpy.square(plain[tensor]).mean()
+            assert error <= limit, f"{name}: {tensor}: error {error}; expected at most {limit}"
+        assert max(kinds.values(), key=list(kinds.values()).count) in (most, "F32"), name
+        if name == "Q4_K_M":
+            assert kinds["output.weight"] == "Q6_K" and kinds["token_embd.weight"] == "Q4_K"
+            more = [i for i in range(9) if kinds[f"blk.{i}.ffn_down.weight"] == "Q6_K"]
+            assert more == [0, 3, 6, 7, 8], more
+            assert more == [i for i in range(9) if kinds[f"blk.{i}.attn_v.weight"] == "Q6_K"]
+        field = reader.get_field("general.file_type").contents()
+        assert field == {"MXFP4": 38, "Q4_K_M": 15, "BF16": 32}.get(name, field), (name, field)
+    tenon(folder / "BF16.gguf", folder / "back")
+    first, last = tensors_of(folder / "hf"), tensors_of(folder / "back")
+    assert first.keys() == last.keys()
+    for name, t in first.items():
+        assert last[name].dtype == torch.bfloat16 and torch.equal(t, last[name]), name
+    return f"{len(TYPES)} types"
+
+
+def train(folder, expression):
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    pre = tokenizers.pre_tokenizers
+    tokenizer.pre_tokenizer = pre.Sequence([pre.Split(tokenizers.Regex(expression), "isolated"),
+                                            pre.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=310, special_tokens=["<s>", "</s>"],
+                                             initial_alphabet=pre.ByteLevel.alphabet())
+    tokenizer.train_from_iterator(["the quick brown fox jumps over the lazy dog " * 3, "there they're then 1234 12"], trainer)
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
+    fast.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    fast.save_pretrained(folder)
+    return fast
+
+
+def check_tokenizer(folder):
+    words = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+    rest = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    for kind, name, digits in (("llama", "llama-bpe", r"\p{N}{1,3}"), ("qwen2", "qwen2", r"\p{N}")):
+        at = folder / name
+        make(at / "hf", kind, {})
+        fast = train(at / "hf", words + digits + rest)
+        tenon(at / "hf", at / "m.gguf")
+        reader = gguf.GGUFReader(at / "m.gguf")
+        assert reader.get_field("tokenizer.ggml.pre").contents() == name
+        assert reader.get_field("tokenizer.chat_template").contents() == fast.chat_template
+        tokens = reader.get_field("tokenizer.ggml.tokens").contents()
+        types = reader.get_field("tokenizer.ggml.token_type").contents()
+        assert len(tokens) == SMALL["vocab_size"] and tokens[0] == "<s>" and types[:3] == [3, 3, 1]
+        assert tokens[fast.vocab_size:] == [f"[PAD{i}]" for i in range(fast.vocab_size, len(tokens))]
+        assert reader.get_field("tokenizer.ggml.bos_token_id").contents() == 0
+        loaded = transformers.AutoTokenizer.from_pretrained(at, gguf_file="m.gguf")
+        tenon(at / "m.gguf", at / "back")
+        back = transformers.AutoTokenizer.from_pretrained(at / "back")
+        for text in ("the quick brown", "they're 12345", "été\n\n  the", "<s>dog</s>"):
+            want = fast.encode(text, add_special_tokens=False)
+            assert loaded.encode(text, add_special_tokens=False) == want, text
+            assert back.encode(text, add_special_tokens=False) == want, text
+        assert back.chat_template == fast.chat_template
+    return "byte-level BPE"
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        wanted = sys.argv[2:]
+        for kind, variants in MODELS.items():
+            for i, fields in enumerate(variants):
+                if not wanted or kind in wanted:
+                    print(f"{kind} {fields}: {check_model(folder / f'{kind}-{i}', kind, fields)}", flush=True)
+        if not wanted or "types" in wanted:
+            print(f"types: {check_types(folder / 'types')}", flush=True)
+        if not wanted or "tokenizer" in wanted:
+            print(f"tokenizer: {check_tokenizer(folder / 'tokenizer')}", flush=True)
+
+
+main()
