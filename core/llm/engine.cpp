@@ -92,7 +92,7 @@ struct Engine::Parts {
     auto operator<=>(const Key&) const = default;
   };
 
-  Parts(const Runtime& r, ModelConfig c, FolderTensors tensors, const EngineOptions& o)
+  Parts(const Runtime& r, ModelConfig c, TensorSource tensors, const EngineOptions& o)
       : runtime(r), config(std::move(c)), weights(std::move(tensors)), store(r), options(o) {}
 
   const Runtime& runtime;
@@ -191,8 +191,7 @@ Engine::Engine(const Runtime& runtime, const std::string& folder, const EngineOp
   const std::string file = folder + "/config.json";
   ModelConfig config = parse_config(read_text(file), file);
   read_generation_config(folder, config);
-  parts_ =
-      std::make_unique<Parts>(runtime, std::move(config), FolderTensors::scan(folder), options);
+  parts_ = std::make_unique<Parts>(runtime, std::move(config), folder_tensors(folder), options);
   Parts& p = *parts_;
   if (options.slots < 1 || options.slots > 1 << 16)
     throw Error(TENON_INVALID_ARGUMENT,

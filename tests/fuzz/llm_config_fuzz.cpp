@@ -9,8 +9,8 @@ using namespace tenon::fuzz;
 
 namespace {
 
-llm::FolderTensors small_llama() {
-  llm::FolderTensors t;
+llm::TensorSource small_llama() {
+  llm::TensorSource t;
   const auto add = [&](const std::string& name, std::vector<int64_t> dims) {
     t.types.emplace("model." + name + ".weight", TensorType(f32, std::move(dims)));
   };
@@ -32,7 +32,7 @@ llm::FolderTensors small_llama() {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const llm::FolderTensors tensors = small_llama();
+  static const llm::TensorSource tensors = small_llama();
   try {
     const std::string text(reinterpret_cast<const char*>(data), size);
     const llm::ModelConfig config = llm::parse_config(text, "config.json");

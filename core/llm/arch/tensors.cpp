@@ -43,7 +43,7 @@ std::set<std::string> indexed_files(const std::string& index) {
 
 }  // namespace
 
-FolderTensors FolderTensors::scan(const std::string& folder) {
+TensorSource folder_tensors(const std::string& folder) {
   const std::filesystem::path at(folder);
   std::set<std::string> names;
   if (std::filesystem::exists(at / "model.safetensors"))
@@ -54,14 +54,18 @@ FolderTensors FolderTensors::scan(const std::string& folder) {
     throw Error(TENON_NOT_FOUND, folder +
                                      ": expected model.safetensors or "
                                      "model.safetensors.index.json; the folder has neither");
-  FolderTensors out;
+  TensorSource out;
+  std::vector<std::string> files;
   for (const std::string& name : names) {
     const std::string file = (at / name).string();
     for (auto& [tensor, type] : safetensors_tensors(file))
       if (!out.types.emplace(tensor, std::move(type)).second)
         throw Error(TENON_CORRUPT, file + ": tensor '" + tensor + "' is also in another file");
-    out.files.push_back(file);
+    files.push_back(file);
   }
+  out.load = [files](Store& store) {
+    for (const std::string& file : files) store.load(TENON_SPACE_WEIGHT, file);
+  };
   return out;
 }
 
@@ -129,7 +133,7 @@ void Weights::check_unused(const std::function<bool(const std::string&)>& harmle
 }
 
 void Weights::load(Store& store) const {
-  for (const std::string& file : tensors_.files) store.load(TENON_SPACE_WEIGHT, file);
+  tensors_.load(store);
   std::set<std::string, std::less<>> kept;  // names in the store that graphs use
   for (const auto& [name, recipe] : recipes_) kept.insert(name);
   std::map<std::string, int64_t, std::less<>> uses;  // that are still to come

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors of a Hugging Face folder: which files have them, and which of them a model uses.
+// The tensors of a model: where they are, and which of them a graph uses.
 #pragma once
 
 #include <functional>
@@ -11,21 +11,22 @@
 
 namespace tenon::llm {
 
-// Names and types of all tensors of the safetensors files of a folder. Contents are not read.
-struct FolderTensors {
-  std::map<std::string, TensorType, std::less<>> types;
-  std::vector<std::string> files;  // their paths
-
-  // model.safetensors, or the files of model.safetensors.index.json. Throws if there is neither, or
-  // if a tensor is in two files.
-  static FolderTensors scan(const std::string& folder);
+// The tensors of a model, by the names of Hugging Face folders.
+struct TensorSource {
+  std::map<std::string, TensorType, std::less<>> types = {};
+  // Sets all of them as weights of these names.
+  std::function<void(Store& store)> load = {};
 };
+
+// The safetensors files of a folder: model.safetensors, or those that model.safetensors.index.json
+// names. Reads names and types only. Throws if there is neither, or if a tensor is in two files.
+TensorSource folder_tensors(const std::string& folder);
 
 // The weights that a graph uses, and how each is made from the tensors of a folder. Graphs ask for
 // weights while they are built; then load() fills a store.
 class Weights {
  public:
-  explicit Weights(FolderTensors tensors) : tensors_(std::move(tensors)) {}
+  explicit Weights(TensorSource tensors) : tensors_(std::move(tensors)) {}
 
   // A tensor as the folder has it. Throws if it is missing or has other dims.
   TensorType plain(const std::string& name, const std::vector<int64_t>& dims);
@@ -56,10 +57,10 @@ class Weights {
     std::vector<float> numbers{};
   };
   const TensorType& source(const std::string& name, const std::vector<int64_t>& dims) const;
-  // Where the folder has the tensor: checkpoints of base models lack the first part of names.
+  // The name of the tensor in the source: checkpoints of base models lack the first part of names.
   std::string found_name(const std::string& name) const;
 
-  FolderTensors tensors_;
+  TensorSource tensors_;
   std::map<std::string, Recipe, std::less<>> recipes_;
 };
 
