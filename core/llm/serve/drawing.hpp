@@ -9,8 +9,9 @@
 
 namespace tenon::llm::serve {
 
-// Throws tenon::Error for what `wanted` asks and the model cannot do. Uses the tokenizer as long as
-// it lives.
-std::unique_ptr<Sampling> make_sampling(const Wanted& wanted, const Tokenizer& tokenizer);
+// Throws tenon::Error for what `wanted` asks and the model cannot do. vocabulary: the number of
+// logits. Uses the tokenizer as long as it lives.
+std::unique_ptr<Sampling> make_sampling(const Wanted& wanted, const Tokenizer& tokenizer,
+                                        int64_t vocabulary);
 
 }  // namespace tenon::llm::serve

@@ -56,7 +56,8 @@ EngineServed::EngineServed(std::string name, Engine engine, ModelText text, Sche
   ends.insert(ends.end(), more.begin(), more.end());
   scheduler_ = std::make_unique<Scheduler>(
       SchedulerParts{
-          *slots_, [this](const Wanted& w) { return make_sampling(w, text_.tokenizer()); },
+          *slots_,
+          [this](const Wanted& w) { return make_sampling(w, text_.tokenizer(), vocabulary()); },
           [this] { return std::make_unique<TextDecoding>(text_.tokenizer()); },
           [ends](int32_t t) { return std::find(ends.begin(), ends.end(), t) != ends.end(); }},
       limits);

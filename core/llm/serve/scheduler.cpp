@@ -13,17 +13,14 @@ namespace tenon::llm::serve {
 // A request, from submit() to its last piece.
 struct Scheduler::Task {
   Task(Wanted w, std::unique_ptr<Sampling> s, std::unique_ptr<Decoding> d)
-      : wanted(std::move(w)),
-        sampling(std::move(s)),
-        decoding(std::move(d)),
-        stop(std::move(wanted.stop)) {}
+      : wanted(std::move(w)), sampling(std::move(s)), decoding(std::move(d)), stop(wanted.stop) {}
 
   Wanted wanted;
 
   // Of the scheduler's thread.
   std::unique_ptr<Sampling> sampling;
   std::unique_ptr<Decoding> decoding;
-  StopText stop;
+  StopStrings stop;
   int64_t cached = 0;  // tokens of the prompt that the slot had already
   int64_t read = 0;    // tokens of the prompt, cached ones among them
   int64_t made = 0;
@@ -282,13 +279,13 @@ void Scheduler::advance(Slot& slot, std::vector<float>& logits) {
       if (task.wanted.logprobs >= 0) task.unsent.push_back(std::move(drawn));
       text = task.stop.push(task.decoding->push(task.last));
     }
-    if (end || task.stop.found() || task.sampling->complete())
+    if (end || task.stop.stopped() || task.sampling->complete())
       finish = Finish::stop;
     else if (task.made >= task.wanted.tokens)
       finish = Finish::length;
-    if (finish != Finish::none && !task.stop.found()) {
+    if (finish != Finish::none && !task.stop.stopped()) {
       text += task.stop.push(task.decoding->finish());
-      if (!task.stop.found()) text += task.stop.finish();
+      if (!task.stop.stopped()) text += task.stop.finish();
     }
   } catch (...) {
     const std::lock_guard lock(mutex_);

@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "llm/sample/stop.hpp"
 #include "llm/serve/served.hpp"
-#include "llm/serve/stop_text.hpp"
 
 namespace tenon::llm::serve {
 

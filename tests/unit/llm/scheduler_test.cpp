@@ -220,20 +220,6 @@ TEST_SUITE("llm/scheduler") {
     CHECK(r.last.finish == Finish::stop);
   }
 
-  TEST_CASE("stop texts: beginnings that come to nothing are given out") {
-    StopText s({"abc", "bd"});
-    CHECK(s.push("xa") == "x");
-    CHECK(s.push("b") == "");
-    CHECK(s.push("x") == "abx");
-    CHECK(s.push("ab") == "");
-    CHECK(s.push("d!") == "a");
-    CHECK(s.found());
-    CHECK(s.push("more") == "");
-    StopText end({"abc"});
-    CHECK(end.push("ab") == "");
-    CHECK(end.finish() == "ab");
-  }
-
   TEST_CASE("limits: empty and long prompts, and the room that is left") {
     Rig rig(1, 10);
     CHECK_THROWS_WITH_AS(rig.ask({}), doctest::Contains("no tokens"), tenon::Error);
