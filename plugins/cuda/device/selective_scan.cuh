@@ -117,25 +117,26 @@ __device__ inline void for_shared(F&& f) {
     }
   }
 }
+__device__ inline i64 shared_at(const SelectiveScan& s, const Tile& tile, int n, i64 t) {
+  return kByStep ? ((tile.sequence * s.steps + t) * s.groups + tile.group) * s.states + n
+                 : ((tile.sequence * s.groups + tile.group) * s.states + n) * s.steps + t;
+}
 __device__ inline void load_shared(const SelectiveScan& s, const Tile& tile, const void* from,
                                    i64 begin, SharedRows& to) {
   for_shared([&](int p, int n, int t) {
-    const i64 group = tile.group;
-    const i64 at = kByStep
-                       ? ((tile.sequence * s.steps + begin + t) * s.groups + group) * s.states + n
-                       : ((tile.sequence * s.groups + group) * s.states + n) * s.steps + begin + t;
     if (n < s.states && begin + t < s.steps)
-      to.v[p] = load<T, kSharedVec>(static_cast<const T*>(from) + at);
+      to.v[p] = load<T, kSharedVec>(static_cast<const T*>(from) + shared_at(s, tile, n, begin + t));
     else
       to.v[p] = Vec<T, kSharedVec>{};
   });
 }
-__device__ inline void put_shared(const SharedRows& from, f32* to) {
-  for_shared([&](int p, int n, int t) {
+__device__ inline void put_shared_vector(const Vec<T, kSharedVec>& from, int n, int t, f32* to) {
 #pragma unroll
-    for (int e = 0; e < kSharedVec; ++e)
-      to[(kByStep ? t : t + e) * kAll + (kByStep ? n + e : n)] = widen_at(from.v[p], e);
-  });
+  for (int e = 0; e < kSharedVec; ++e)
+    to[(kByStep ? t : t + e) * kAll + (kByStep ? n + e : n)] = widen_at(from, e);
+}
+__device__ inline void put_shared(const SharedRows& from, f32* to) {
+  for_shared([&](int p, int n, int t) { put_shared_vector(from.v[p], n, t, to); });
 }
 
 // f(j, where it is in [.., D, N]) for each state of this thread that exists.
