@@ -23,15 +23,16 @@ __device__ inline f32 power2(f32 x) {
     return exp2f(x);
   }
 }
+// Of 16-bit types without branches, so that elements of a vector go side by side.
 __device__ inline f32 softplus(f32 x) {
-  if (x > 20.f) return x;
   if constexpr (sizeof(T) == 2) {
     const f32 e = power2(x * kLog2e);
     // 1 + e has few bits of a small e.
-    if (e < 0.03125f) return e * (1.f - e * (0.5f - e * (0.33333333f - e * 0.25f)));
-    return __logf(1.f + e);
+    const f32 small = e * (1.f - e * (0.5f - e * (0.33333333f - e * 0.25f)));
+    const f32 result = e < 0.03125f ? small : __logf(1.f + e);
+    return x > 20.f ? x : result;
   } else {
-    return log1pf(expf(x));
+    return x > 20.f ? x : log1pf(expf(x));
   }
 }
 __device__ inline f32 sigmoid(f32 x) {
@@ -83,6 +84,34 @@ __device__ inline int step_of(int t, int e) { return kByStep ? t : t + e; }
 __device__ inline i64 row_at(const SelectiveScan& s, const Tile& tile, int c, i64 t) {
   return kByStep ? (tile.sequence * s.steps + t) * s.channels + tile.first + c
                  : (tile.sequence * s.channels + tile.first + c) * s.steps + t;
+}
+// A number of each channel of a vector of the tile: one where its elements are steps. Zeros where absent.
+constexpr int kApartChannels = kByStep ? kVec : 1;
+struct OfChannels {
+  f32 v[kApartChannels];
+  __device__ f32 at(int e) const { return v[e % kApartChannels]; }
+};
+__device__ inline OfChannels of_channels(const Tile& tile, const f32* from, int c) {
+  OfChannels to;
+#pragma unroll
+  for (int e = 0; e < kApartChannels; ++e)
+    to.v[e] = from && c + e < tile.count ? from[tile.first + c + e] : 0.f;
+  return to;
+}
+// δ of a vector of dt.
+struct Deltas {
+  f32 v[kVec];
+};
+__device__ inline Deltas deltas_of(const SelectiveScan& s, const Vec<T, kVec>& dt,
+                                   const OfChannels& bias) {
+  Deltas to;
+#pragma unroll
+  for (int e = 0; e < kVec; ++e) to.v[e] = widen_at(dt, e) + bias.at(e);
+  if (s.softplus) {
+#pragma unroll
+    for (int e = 0; e < kVec; ++e) to.v[e] = softplus(to.v[e]);
+  }
+  return to;
 }
 __device__ inline bool is_there(const SelectiveScan& s, const Tile& tile, int c, i64 t) {
   return c < tile.count && t < s.steps;

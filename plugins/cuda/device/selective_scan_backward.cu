@@ -65,8 +65,8 @@ __device__ inline void await_copies() {
 // σ(x) of δ = softplus(x).
 __device__ inline f32 softplus_slope(f32 delta) {
   if constexpr (sizeof(T) == 2) {
-    if (delta < 0.03125f) return delta * (1.f - delta * (0.5f - delta * 0.16666667f));
-    return 1.f - power2(-delta * kLog2e);
+    const f32 small = delta * (1.f - delta * (0.5f - delta * 0.16666667f));
+    return delta < 0.03125f ? small : 1.f - power2(-delta * kLog2e);
   } else {
     return -expm1f(-delta);
   }
@@ -91,8 +91,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS* STATES <= 512    
   if (g.dh_last)
     for_states(s, tile, tile.sequence, [&](int j, i64 at) { later[j] = g.dh_last[at]; });
   // Elements of a vector side by side in the steps are of one channel.
-  constexpr int kApartSums = kByStep ? kVec : 1;
-  f32 dd[kOwnItems][kApartSums] = {}, dbias[kOwnItems][kApartSums] = {};
+  f32 dd[kOwnItems][kApartChannels] = {}, dbias[kOwnItems][kApartChannels] = {};
   const i64 chunks = (s.steps + kChunk - 1) / kChunk;
 
   const auto fetch_tile = [&](i64 begin, Stored& to) {
@@ -121,24 +120,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS* STATES <= 512    
     await_copies();
     for_items([&](int p, int c0, int t0) {
       const int i = p * kThreads + (int)threadIdx.x;
-      const RowVec u = stored.u[i], dt = area.dt[i], dy = stored.dy[i];
-      const RowVec z = s.z ? stored.z[i] : RowVec{};
+      const RowVec u = stored.u[i], dout = stored.dy[i];
+      const Deltas deltas = deltas_of(s, area.dt[i], of_channels(tile, s.dt_bias, c0));
+      f32 dy[kVec];
 #pragma unroll
-      for (int e = 0; e < kVec; ++e) {
-        const int ch = channel_of(c0, e);
-        Step step = {};
-        if (ch < tile.count) {
-          step.delta = widen_at(dt, e) + (s.dt_bias ? s.dt_bias[tile.first + ch] : 0.f);
-          if (s.softplus) step.delta = softplus(step.delta);
-        }
-        step.input = step.delta * widen_at(u, e);
-        step.dy = widen_at(dy, e);
-        if (s.z) {
+      for (int e = 0; e < kVec; ++e) dy[e] = widen_at(dout, e);
+      if (s.z) {
+        const RowVec z = stored.z[i];
+#pragma unroll
+        for (int e = 0; e < kVec; ++e) {
           const f32 gate = widen_at(z, e);
-          step.dy *= gate * sigmoid(gate);
+          dy[e] *= gate * sigmoid(gate);
         }
-        rows[ch * kPitch + step_of(t0, e)] = step;
       }
+#pragma unroll
+      for (int e = 0; e < kVec; ++e)
+        rows[channel_of(c0, e) * kPitch + step_of(t0, e)] = {
+            deltas.v[e], deltas.v[e] * widen_at(u, e), dy[e], 0.f};
     });
     for_shared([&](int p, int n, int t) {
       const int i = p * kThreads + (int)threadIdx.x;
@@ -241,27 +239,37 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS* STATES <= 512    
       if (!is_there(s, tile, c0, begin + t0)) return;
       const int i = p * kThreads + (int)threadIdx.x;
       const RowVec u = stored.u[i], dout = stored.dy[i];
-      const RowVec z = s.z ? stored.z[i] : RowVec{};
-      f32 du[kVec], ddt[kVec], dz[kVec];
+      const OfChannels skip = of_channels(tile, s.d, c0);
+      f32 dy[kVec], du[kVec], ddt[kVec], dz[kVec] = {};
+      const auto step_at = [&](int e) -> const Step& {  // input: through, dy: change
+        return rows[channel_of(c0, e) * kPitch + step_of(t0, e)];
+      };
+#pragma unroll
+      for (int e = 0; e < kVec; ++e) dy[e] = widen_at(dout, e);
+      if (s.z) {
+        const RowVec z = stored.z[i];
+#pragma unroll
+        for (int e = 0; e < kVec; ++e) {
+          const f32 gate = widen_at(z, e), open = sigmoid(gate);
+          const f32 sum = step_at(e).sum + (s.d ? skip.at(e) * widen_at(u, e) : 0.f);
+          dz[e] = dy[e] * sum * open * (1.f + gate * (1.f - open));
+          dy[e] *= gate * open;
+        }
+      }
 #pragma unroll
       for (int e = 0; e < kVec; ++e) {
-        const int ch = channel_of(c0, e), t = step_of(t0, e);
-        const Step step = rows[ch * kPitch + t];  // input: through, dy: change
-        const f32 x = widen_at(u, e), skip = s.d ? s.d[tile.first + ch] : 0.f;
-        f32 dy = widen_at(dout, e);
-        dz[e] = 0;
-        if (s.z) {
-          const f32 gate = widen_at(z, e), open = sigmoid(gate);
-          const f32 sum = step.sum + (s.d ? skip * x : 0.f);
-          dz[e] = dy * sum * open * (1.f + gate * (1.f - open));
-          dy *= gate * open;
-        }
-        du[e] = fmaf(step.delta, step.input, s.d ? skip * dy : 0.f);
+        const Step step = step_at(e);
+        const f32 x = widen_at(u, e);
+        du[e] = fmaf(step.delta, step.input, s.d ? skip.at(e) * dy[e] : 0.f);
         ddt[e] = fmaf(x, step.input, kLn2 * step.dy);
-        if (s.softplus) ddt[e] *= softplus_slope(step.delta);
-        dd[p][e % kApartSums] = fmaf(dy, x, dd[p][e % kApartSums]);
-        dbias[p][e % kApartSums] += ddt[e];
+        dd[p][e % kApartChannels] = fmaf(dy[e], x, dd[p][e % kApartChannels]);
       }
+      if (s.softplus) {
+#pragma unroll
+        for (int e = 0; e < kVec; ++e) ddt[e] *= softplus_slope(step_at(e).delta);
+      }
+#pragma unroll
+      for (int e = 0; e < kVec; ++e) dbias[p][e % kApartChannels] += ddt[e];
       const i64 at = row_at(s, tile, c0, begin + t0);
       if (g.du) store(static_cast<T*>(g.du) + at, narrow_all<T, kVec>(du));
       if (g.ddt) store(static_cast<T*>(g.ddt) + at, narrow_all<T, kVec>(ddt));
@@ -279,7 +287,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS* STATES <= 512    
 #pragma unroll
     for (int e = 0; e < kVec; ++e)
       rows[channel_of(c0, e) * kPitch + step_of(t0, e)] =
-          e < kApartSums ? Step{dd[p][e % kApartSums], dbias[p][e % kApartSums], 0, 0} : Step{};
+          e < kApartChannels ? Step{dd[p][e % kApartChannels], dbias[p][e % kApartChannels], 0, 0}
+                             : Step{};
   });
   __syncthreads();
   if (lane == 0 && own < tile.count) {
