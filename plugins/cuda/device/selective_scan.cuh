@@ -23,13 +23,23 @@ __device__ inline f32 power2(f32 x) {
     return exp2f(x);
   }
 }
+__device__ inline f32 log2_of(f32 x) {  // no denormals
+  f32 y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ inline f32 reciprocal(f32 x) {  // of infinity: 0
+  f32 y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 // Of 16-bit types without branches, so that elements of a vector go side by side.
 __device__ inline f32 softplus(f32 x) {
   if constexpr (sizeof(T) == 2) {
     const f32 e = power2(x * kLog2e);
     // 1 + e has few bits of a small e.
     const f32 small = e * (1.f - e * (0.5f - e * (0.33333333f - e * 0.25f)));
-    const f32 result = e < 0.03125f ? small : __logf(1.f + e);
+    const f32 result = e < 0.03125f ? small : kLn2 * log2_of(1.f + e);
     return x > 20.f ? x : result;
   } else {
     return x > 20.f ? x : log1pf(expf(x));
@@ -37,7 +47,7 @@ __device__ inline f32 softplus(f32 x) {
 }
 __device__ inline f32 sigmoid(f32 x) {
   if constexpr (sizeof(T) == 2)
-    return __fdividef(1.f, 1.f + power2(-x * kLog2e));
+    return reciprocal(1.f + power2(-x * kLog2e));
   else
     return 1.f / (1.f + expf(-x));
 }

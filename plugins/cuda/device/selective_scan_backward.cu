@@ -113,6 +113,83 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS* STATES <= 512    
     });
   };
 
+  // Back through the steps [t, end) of the tile at `begin`, at most kChunk.
+  const auto pass = [&](i64 begin, int t, int end) __attribute__((always_inline)) {
+    const f32* const from =
+        g.before + (tile.sequence * chunks + (begin + t) / kChunk) * s.channels * (i64)s.states;
+    f32 h[kStates] = {}, power[kChunk][kStates], kept[kChunk][kStates], sums[kChunk] = {};
+    for_states(s, tile, 0, [&](int j, i64 at) { h[j] = from[at]; });
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      if (t + i >= end) continue;
+      const Step step = row[t + i];
+      const Vec<f32, kStates> bs = load<f32, kStates>(own_b + (t + i) * kAll);
+      const Vec<f32, kStates> cs = load<f32, kStates>(own_c + (t + i) * kAll);
+#pragma unroll
+      for (int j = 0; j < kStates; ++j) {
+        power[i][j] = power2(step.delta * rate[j]);
+        kept[i][j] = power[i][j] * h[j];
+        h[j] = fmaf(step.input, bs.v[j], kept[i][j]);
+        if (kWhole || there[j]) sums[i] = fmaf(cs.v[j], h[j], sums[i]);
+      }
+    }
+    if (g.dz) {
+      scatter_sums<kChunk, kLanes>(sums, lane, 1);
+      __syncwarp();  // all lanes of the channel have read its steps
+      if (keeps_sums<kChunk, kLanes>(lane)) {
+        constexpr int each = kChunk >= kLanes ? kChunk / kLanes : 1;
+#pragma unroll
+        for (int i = 0; i < each; ++i)
+          row[t + place_of_sums<kChunk, kLanes>(lane) + i].sum = sums[i];
+      }
+      __syncwarp();
+    }
+    f32 through[kChunk] = {}, change[kChunk] = {};
+#pragma unroll
+    for (int i = kChunk - 1; i >= 0; --i) {
+      if (t + i >= end) continue;
+      const Step step = row[t + i];
+      const Vec<f32, kStates> bs = load<f32, kStates>(own_b + (t + i) * kAll);
+      const Vec<f32, kStates> cs = load<f32, kStates>(own_c + (t + i) * kAll);
+      f32 both[2 * kStates];  // what the channel adds to db, then to dc
+#pragma unroll
+      for (int j = 0; j < kStates; ++j) {
+        const f32 slope = fmaf(step.dy, cs.v[j], later[j]);
+        const f32 moved = slope * kept[i][j];
+        if (kWhole || there[j]) {
+          through[i] = fmaf(slope, bs.v[j], through[i]);
+          change[i] = fmaf(rate[j], moved, change[i]);
+        }
+        da[j] = fmaf(step.delta, moved, da[j]);
+        later[j] = power[i][j] * slope;
+        // A channel beyond the block's has input = dy = 0.
+        both[j] = slope * step.input;
+        both[kStates + j] = step.dy * fmaf(step.input, bs.v[j], kept[i][j]);
+      }
+      scatter_sums<2 * kStates, kApart>(both, apart, kLanes);
+      if (keeps_sums<2 * kStates, kApart>(apart)) {
+        constexpr int each = 2 * kStates >= kApart ? 2 * kStates / kApart : 1;
+#pragma unroll
+        for (int k = 0; k < each; ++k) {
+          const int at = place_of_sums<2 * kStates, kApart>(apart) + k;
+          products[((warp * kSteps + t + i) * 2 + at / kStates) * kAll + lane * kStates +
+                   at % kStates] = both[k];
+        }
+      }
+    }
+    scatter_sums<kChunk, kLanes>(through, lane, 1);
+    scatter_sums<kChunk, kLanes>(change, lane, 1);
+    __syncwarp();  // all lanes of the channel have read its steps
+    if (keeps_sums<kChunk, kLanes>(lane)) {
+      constexpr int each = kChunk >= kLanes ? kChunk / kLanes : 1;
+#pragma unroll
+      for (int i = 0; i < each; ++i) {
+        Step& to = row[t + place_of_sums<kChunk, kLanes>(lane) + i];
+        to.input = through[i], to.dy = change[i];
+      }
+    }
+  };
+
   i64 begin = (s.steps - 1) / kSteps * kSteps;
   if (s.steps > 0) fetch_tile(begin, area.stored[0]);
   for (int turn = 0; begin >= 0 && s.steps > 0; begin -= kSteps, turn ^= 1) {
@@ -147,81 +224,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, THREADS* STATES <= 512    
     if (begin > 0) fetch_tile(begin - kSteps, area.stored[turn ^ 1]);
 
     const int left = (int)min((i64)kSteps, s.steps - begin);
-    for (int t = (left - 1) / kChunk * kChunk; t >= 0; t -= kChunk) {
-      const f32* const from =
-          g.before + (tile.sequence * chunks + (begin + t) / kChunk) * s.channels * (i64)s.states;
-      f32 h[kStates] = {}, power[kChunk][kStates], kept[kChunk][kStates], sums[kChunk] = {};
-      for_states(s, tile, 0, [&](int j, i64 at) { h[j] = from[at]; });
-#pragma unroll
-      for (int i = 0; i < kChunk; ++i) {
-        if (t + i >= left) continue;
-        const Step step = row[t + i];
-        const Vec<f32, kStates> bs = load<f32, kStates>(own_b + (t + i) * kAll);
-        const Vec<f32, kStates> cs = load<f32, kStates>(own_c + (t + i) * kAll);
-#pragma unroll
-        for (int j = 0; j < kStates; ++j) {
-          power[i][j] = power2(step.delta * rate[j]);
-          kept[i][j] = power[i][j] * h[j];
-          h[j] = fmaf(step.input, bs.v[j], kept[i][j]);
-          if (kWhole || there[j]) sums[i] = fmaf(cs.v[j], h[j], sums[i]);
-        }
-      }
-      if (g.dz) {
-        scatter_sums<kChunk, kLanes>(sums, lane, 1);
-        __syncwarp();  // all lanes of the channel have read its steps
-        if (keeps_sums<kChunk, kLanes>(lane)) {
-          constexpr int each = kChunk >= kLanes ? kChunk / kLanes : 1;
-#pragma unroll
-          for (int i = 0; i < each; ++i)
-            row[t + place_of_sums<kChunk, kLanes>(lane) + i].sum = sums[i];
-        }
-        __syncwarp();
-      }
-      f32 through[kChunk] = {}, change[kChunk] = {};
-#pragma unroll
-      for (int i = kChunk - 1; i >= 0; --i) {
-        if (t + i >= left) continue;
-        const Step step = row[t + i];
-        const Vec<f32, kStates> bs = load<f32, kStates>(own_b + (t + i) * kAll);
-        const Vec<f32, kStates> cs = load<f32, kStates>(own_c + (t + i) * kAll);
-        f32 both[2 * kStates];  // what the channel adds to db, then to dc
-#pragma unroll
-        for (int j = 0; j < kStates; ++j) {
-          const f32 slope = fmaf(step.dy, cs.v[j], later[j]);
-          const f32 moved = slope * kept[i][j];
-          if (kWhole || there[j]) {
-            through[i] = fmaf(slope, bs.v[j], through[i]);
-            change[i] = fmaf(rate[j], moved, change[i]);
-          }
-          da[j] = fmaf(step.delta, moved, da[j]);
-          later[j] = power[i][j] * slope;
-          // A channel beyond the block's has input = dy = 0.
-          both[j] = slope * step.input;
-          both[kStates + j] = step.dy * fmaf(step.input, bs.v[j], kept[i][j]);
-        }
-        scatter_sums<2 * kStates, kApart>(both, apart, kLanes);
-        if (keeps_sums<2 * kStates, kApart>(apart)) {
-          constexpr int each = 2 * kStates >= kApart ? 2 * kStates / kApart : 1;
-#pragma unroll
-          for (int k = 0; k < each; ++k) {
-            const int at = place_of_sums<2 * kStates, kApart>(apart) + k;
-            products[((warp * kSteps + t + i) * 2 + at / kStates) * kAll + lane * kStates +
-                     at % kStates] = both[k];
-          }
-        }
-      }
-      scatter_sums<kChunk, kLanes>(through, lane, 1);
-      scatter_sums<kChunk, kLanes>(change, lane, 1);
-      __syncwarp();  // all lanes of the channel have read its steps
-      if (keeps_sums<kChunk, kLanes>(lane)) {
-        constexpr int each = kChunk >= kLanes ? kChunk / kLanes : 1;
-#pragma unroll
-        for (int i = 0; i < each; ++i) {
-          Step& to = row[t + place_of_sums<kChunk, kLanes>(lane) + i];
-          to.input = through[i], to.dy = change[i];
-        }
-      }
-    }
+    int t = (left - 1) / kChunk * kChunk;
+    if (t + kChunk > left) pass(begin, t, left), t -= kChunk;
+    for (; t >= 0; t -= kChunk) pass(begin, t, t + kChunk);
     __syncthreads();
 
     const i64 part =
