@@ -92,6 +92,17 @@ __device__ inline void as_left(u32 (&a)[4], const f32 (&acc)[kBlocks][4], int st
     a[i] = narrow_pair(pair[0], pair[1], T{});
   }
 }
+// What as_left rounds away, as a second left operand.
+template <int kBlocks>
+__device__ inline void as_left_rest(u32 (&rest)[4], const u32 (&a)[4], const f32 (&acc)[kBlocks][4],
+                                    int step) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const f32* const pair = acc[2 * step + i / 2] + i % 2 * 2;
+    rest[i] =
+        narrow_pair(pair[0] - widen_half(a[i], 0, T{}), pair[1] - widen_half(a[i], 1, T{}), T{});
+  }
+}
 // Multiplies the columns of a left operand by factors, which begin with its first column. rest: what
 // the rounding of the products loses; null where not wanted.
 __device__ inline void scale_left(u32 (&a)[4], const f32* factors, u32 (*rest)[4] = nullptr) {
@@ -116,6 +127,35 @@ __device__ inline void multiply_left(f32 (&acc)[kBlocks][4], const u32 (&a)[4],
     load_right<kByK>(b, &right[0][0], kTo, column + j * 8, k);
     multiply_add(acc[j], a, b[0], b[1], T{});
     multiply_add(acc[j + 1], a, b[2], b[3], T{});
+  }
+}
+// The same, of a right operand [64, 64] that is zero above its diagonal: stored rows are columns of the
+// product when kByK, else terms. The parts of a left operand add up to it.
+template <bool kByK, int kParts, int kTo>
+__device__ inline void multiply_lower(f32 (&acc)[8][4], const u32 (&a)[kParts][4],
+                                      const T (*right)[kTo], int k) {
+#pragma unroll
+  for (int j = 0; j < 8; j += 2) {
+    if (kByK ? j * 8 < k : j * 8 > k) continue;
+    u32 b[4];
+    load_right<kByK>(b, &right[0][0], kTo, j * 8, k);
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      multiply_add(acc[j], a[part], b[0], b[1], T{});
+      multiply_add(acc[j + 1], a[part], b[2], b[3], T{});
+    }
+  }
+}
+// acc += left right, where left are results: two parts keep their last bits.
+template <bool kByK, int kTo>
+__device__ inline void multiply_lower(f32 (&acc)[8][4], const f32 (&left)[8][4],
+                                      const T (*right)[kTo]) {
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    u32 parts[2][4];
+    as_left(parts[0], left, k);
+    as_left_rest(parts[1], parts[0], left, k);
+    multiply_lower<kByK>(acc, parts, right, k * 16);
   }
 }
 // 16 rows of a product: acc += left right, over kTerms terms.

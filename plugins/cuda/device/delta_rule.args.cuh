@@ -30,14 +30,14 @@ struct DeltaRuleGradients {
   void* dv;
   i64 rows;  // B T HV
 };
-// Of each chunk of 64 tokens of each value head of each sequence, in q's dtype: w [64, K], u [64, V] and
-// pairs [64, 64] (delta_chunks.cu); w_back and u_back likewise for the gradient. rest: r [64, V].
-// states: before the chunk, slopes: the gradient of the state after it, both [V, K]. facts: numbers of
-// each token. odd: the chunk has growth, or numbers that are not finite. Null where not wanted.
+// Of each chunk of 64 tokens of each value head of each sequence, in q's dtype: x and pairs [64, 64]
+// (delta_chunks.cu). rest: r [64, V]. states: before the chunk, slopes: the gradient of the state after
+// it, both [V, K]. facts: numbers of each token. odd: the chunk has growth, or keys that are not finite.
+// Null where not wanted.
 struct DeltaChunks {
-  void *w, *u, *pairs, *w_back, *u_back, *rest, *states, *slopes;
+  void *x, *pairs, *rest, *states, *slopes;
   f32* facts;
-  i32 *odd, *odd_heads;  // odd_heads: of each key head of each sequence
+  i32 *odd, *odd_heads;  // odd_heads: of each key head of each sequence; its values count too
 };
 // dq_sums, dk_sums: [B, T, HV, K], where several value heads share a key head; else null.
 struct DeltaChunkGradients {

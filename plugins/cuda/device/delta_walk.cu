@@ -1,4 +1,4 @@
-//variant: TYPE=bf16 KEYS=128 COLUMNS=128 STAGES=2
+//variant: TYPE=bf16 KEYS=128 COLUMNS=128 STAGES=3
 //variant: TYPE=bf16 KEYS=128 COLUMNS=64 STAGES=1
 //variant: TYPE=bf16 KEYS=64 COLUMNS=32 STAGES=2
 // SPDX-License-Identifier: Apache-2.0
@@ -17,21 +17,17 @@ constexpr int kBlocks = kKeys / 8;  // of a warp's states
 extern __shared__ __align__(16) unsigned char memory[];
 
 struct SaveStage {
-  T w[kTokens][kKeyPitch], k[kTokens][kKeyPitch];
-  T u[kTokens][kColumns + 8];  // then results
+  T k[kTokens][kKeyPitch], x[kTokens][kPitch];
+  T v[kTokens][kColumns + 8];  // or dO; then results
   f32 facts[kFacts][kTokens];
 };
-struct ForwardStage : SaveStage {
+struct WholeStage : SaveStage {
   T q[kTokens][kKeyPitch], pairs[kTokens][kPitch];
-};
-struct BackStage : SaveStage {
-  T q[kTokens][kKeyPitch], dout[kTokens][kColumns + 8];
 };
 
 // What kernels/delta_rule_chunks.cpp asks for.
-static_assert(sizeof(SaveStage) == 256 * kKeyPitch + 128 * (kColumns + 8) + 1792, "");
-static_assert(sizeof(ForwardStage) == sizeof(SaveStage) + 128 * kKeyPitch + 9216, "");
-static_assert(sizeof(BackStage) == sizeof(SaveStage) + 128 * (kKeyPitch + kColumns + 8), "");
+static_assert(sizeof(SaveStage) == 128 * (kKeyPitch + kColumns + 8) + 11008, "");
+static_assert(sizeof(WholeStage) == sizeof(SaveStage) + 128 * kKeyPitch + 9216, "");
 
 #if __CUDA_ARCH__ >= 800
 
@@ -52,8 +48,9 @@ struct Walker {
     states = outer * s.keys * (i64)s.values;
     own = threadIdx.x / 32 * 16;
   }
-  // Joins the marks of the key head's chunks, for later kernels too. All threads come here.
-  __device__ bool join_odd() const {
+  __device__ i64 key_head() const { return sequence * s.heads + head / s.each; }
+  // Is one of the key head's chunks odd? Marks it then. All threads come here.
+  __device__ bool is_any_odd() const {
     const i64 heads = (i64)s.heads * s.each;
     const int first = head / s.each * s.each;
     bool found = false;
@@ -61,27 +58,35 @@ struct Walker {
       found = found ||
               from.odd[(sequence * chunks + i / s.each) * heads + first + (int)(i % s.each)] != 0;
     found = __syncthreads_or(found) != 0;
-    if (threadIdx.x == 0) from.odd_heads[sequence * s.heads + head / s.each] = found;
+    mark(found);
     return found;
+  }
+  // Later kernels see the mark, and give what this one cannot.
+  __device__ void mark(bool odd) const {
+    if (odd) from.odd_heads[key_head()] = 1;
   }
   __device__ ChunkPlace place(i64 chunk) const { return {s, sequence, chunk, head}; }
   __device__ i64 key_stride() const { return (i64)s.heads * s.keys; }
   __device__ i64 value_stride() const { return (i64)s.heads * s.each * s.values; }
   __device__ i64 values_at(const ChunkPlace& at) const { return at.row(s) * s.values + column; }
 
-  __device__ void fetch(const ChunkPlace& at, SaveStage& to, const void* w, const void* u) const {
-    fetch_rows<kThreads, kKeys>(static_cast<const T*>(w) + at.index(s) * kTokens * kKeys, kKeys,
-                                kTokens, to.w);
+  // values: v or dO.
+  __device__ void fetch(const ChunkPlace& at, SaveStage& to, const void* values) const {
     fetch_rows<kThreads, kKeys>(static_cast<const T*>(s.k) + at.key_row(s) * s.keys, key_stride(),
                                 at.count, to.k);
-    fetch_rows<kThreads, kColumns>(
-        static_cast<const T*>(u) + at.index(s) * kTokens * s.values + column, s.values, kTokens,
-        to.u);
+    fetch_rows<kThreads, kTokens>(static_cast<const T*>(from.x) + at.index(s) * kTokens * kTokens,
+                                  kTokens, kTokens, to.x);
+    fetch_rows<kThreads, kColumns>(static_cast<const T*>(values) + values_at(at), value_stride(),
+                                   at.count, to.v);
     fetch_facts<kThreads>(from.facts + at.index(s) * kFacts * kTokens, to.facts);
   }
-  __device__ void fetch_queries(const ChunkPlace& at, T (*to)[kKeyPitch]) const {
+  __device__ void fetch(const ChunkPlace& at, WholeStage& to, const void* values) const {
+    fetch(at, static_cast<SaveStage&>(to), values);
     fetch_rows<kThreads, kKeys>(static_cast<const T*>(s.q) + at.key_row(s) * s.keys, key_stride(),
-                                at.count, to);
+                                at.count, to.q);
+    fetch_rows<kThreads, kTokens>(
+        static_cast<const T*>(from.pairs) + at.index(s) * kTokens * kTokens, kTokens, kTokens,
+        to.pairs);
   }
 
   template <class F>
@@ -111,19 +116,27 @@ struct Walker {
   }
 };
 
-// acc = u + sign · acc, of the warp's columns.
+// NaN if one of the elements is not finite, else 0.
+__device__ inline void watch(const u32 (&words)[4], f32& odd) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) odd = fmaf(widen_half(words[i], e, T{}), 0.f, odd);
+}
+// acc = v - acc, of the warp's columns.
 template <int kTo>
-__device__ inline void add_rows(f32 (&acc)[8][4], const T (*u)[kTo], int own, f32 sign) {
+__device__ inline void subtract_from(f32 (&acc)[8][4], const T (*v)[kTo], int own, f32& odd) {
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
     u32 words[4];
-    load_left<false>(words, &u[0][0], kTo, own, step * 16);
+    load_left<false>(words, &v[0][0], kTo, own, step * 16);
+    watch(words, odd);
 #pragma unroll
     for (int i = 0; i < 4; ++i)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         f32& x = acc[2 * step + i / 2][i % 2 * 2 + e];
-        x = fmaf(sign, x, widen_half(words[i], e, T{}));
+        x = widen_half(words[i], e, T{}) - x;
       }
   }
 }
@@ -141,15 +154,16 @@ __device__ inline void for_stages(i64 chunks, Order&& order, Fetch&& fetch, Use&
     if (i < chunks) fetch(order(i), stages[i % kStages]);
     copy_commit();
   };
-  if (kStages > 1) start(0);
+#pragma unroll
+  for (int i = 0; i < kStages - 1; ++i) start(i);
   for (i64 i = 0; i < chunks; ++i) {
     if (kStages == 1) {
       __syncthreads();  // the chunk before was read
       start(i);
     }
-    copy_wait<0>();
+    copy_wait<(kStages > 2 ? kStages - 2 : 0)>();
     __syncthreads();
-    if (kStages > 1) start(i + 1);
+    if (kStages > 1) start(i + kStages - 1);
     use(order(i), stages[i % kStages]);
   }
 }
@@ -160,57 +174,46 @@ struct StageOf {
 };
 template <>
 struct StageOf<false> {
-  typedef ForwardStage type;
+  typedef WholeStage type;
 };
 
 template <bool kSaves>
 __device__ inline void walk(const DeltaRule& s, const DeltaChunks& from, T* o, f32* last) {
   typedef typename StageOf<kSaves>::type Stage;
   const Walker walker(s, from);
-  if (walker.join_odd()) return;  // delta_rule.cu takes it
+  if (walker.is_any_odd()) return;  // delta_rule.cu takes it
   const int own = walker.own;
+  f32 odd = 0;
   State state = {};
   if (s.state) walker.for_state([&](int j, int i, i64 at) { state[j][i] = s.state[at]; });
-  const auto fetch = [&](i64 chunk, Stage& to) {
-    const ChunkPlace at = walker.place(chunk);
-    walker.fetch(at, to, from.w, from.u);
-    if constexpr (!kSaves) {
-      walker.fetch_queries(at, to.q);
-      fetch_rows<kThreads, kTokens>(
-          static_cast<const T*>(from.pairs) + at.index(s) * kTokens * kTokens, kTokens, kTokens,
-          to.pairs);
-    }
-  };
+  const auto fetch = [&](i64 chunk, Stage& to) { walker.fetch(walker.place(chunk), to, s.v); };
   const auto use = [&](i64 chunk, Stage& a) {
     const ChunkPlace at = walker.place(chunk);
     if constexpr (kSaves) walker.keep(state, at, from.states);
     f32 rest[8][4] = {}, out[8][4] = {};
+    {
+      f32 lack[8][4] = {};  // V - diag(e^γ) K S
 #pragma unroll
-    for (int k = 0; k < kKeys / 16; ++k) {
-      u32 left[4];
-      as_left(left, state, k);
-      multiply_left<true>(rest, left, a.w, 0, k * 16);
-      if constexpr (!kSaves) multiply_left<true>(out, left, a.q, 0, k * 16);
-    }
-    add_rows(rest, a.u, own, -1.f);
-    const f32 end = expf(a.facts[kGamma][kTokens - 1]);
-    if constexpr (!kSaves)
-      for_elements<8>([&](int j, int i, int, int token) { out[j][i] *= a.facts[kOut][token]; });
-    decay(state, end);
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      u32 left[4];
-      if constexpr (!kSaves) {
-        as_left(left, rest, k);
-        multiply_left<true>(out, left, a.pairs, 0, k * 16);
+      for (int k = 0; k < kKeys / 16; ++k) {
+        u32 left[4];
+        as_left(left, state, k);
+        multiply_left<true>(lack, left, a.k, 0, k * 16);
+        if constexpr (!kSaves) multiply_left<true>(out, left, a.q, 0, k * 16);
       }
+      for_elements<8>([&](int j, int i, int, int token) { lack[j][i] *= a.facts[kIn][token]; });
+      subtract_from(lack, a.v, own, odd);
+      multiply_lower<true>(rest, lack, a.x);
     }
-    if constexpr (kSaves)
-      walker.give(rest, a.u,
+    decay(state, expf(a.facts[kGamma][kTokens - 1]));
+    if constexpr (kSaves) {
+      walker.give(rest, a.v,
                   static_cast<T*>(from.rest) + at.index(s) * kTokens * s.values + walker.column,
                   s.values, kTokens);
-    else
-      walker.give(out, a.u, o + walker.values_at(at), walker.value_stride(), at.count);
+    } else {
+      for_elements<8>([&](int j, int i, int, int token) { out[j][i] *= a.facts[kOut][token]; });
+      multiply_lower<true>(out, rest, a.pairs);
+      walker.give(out, a.v, o + walker.values_at(at), walker.value_stride(), at.count);
+    }
     for_elements<8>([&](int j, int i, int, int token) { rest[j][i] *= a.facts[kLate][token]; });
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
@@ -221,6 +224,7 @@ __device__ inline void walk(const DeltaRule& s, const DeltaChunks& from, T* o, f
   };
   for_stages<Stage>(
       walker.chunks, [](i64 i) { return i; }, fetch, use);
+  walker.mark(!(odd == 0.f));
   if (!kSaves && last) walker.for_state([&](int j, int i, i64 at) { last[at] = state[j][i]; });
 }
 
@@ -244,45 +248,55 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     back(const DeltaRule s, const DeltaChunks from, const DeltaChunkGradients g) {
 #if __CUDA_ARCH__ >= 800
   const Walker walker(s, from);
-  if (is_odd(s, from.odd_heads, walker.sequence, walker.head)) return;
+  // Other blocks of the key head may mark it meanwhile: all threads must see the same.
+  if (__syncthreads_or(is_odd(s, from.odd_heads, walker.sequence, walker.head))) return;
   const int own = walker.own;
+  f32 odd = 0;
   State slope = {};
   if (g.dstate_out) walker.for_state([&](int j, int i, i64 at) { slope[j][i] = g.dstate_out[at]; });
-  const auto fetch = [&](i64 chunk, BackStage& to) {
-    const ChunkPlace at = walker.place(chunk);
-    walker.fetch(at, to, from.w_back, from.u_back);
-    walker.fetch_queries(at, to.q);
-    fetch_rows<kThreads, kColumns>(static_cast<const T*>(g.dout) + walker.values_at(at),
-                                   walker.value_stride(), at.count, to.dout);
+  const auto fetch = [&](i64 chunk, WholeStage& to) {
+    walker.fetch(walker.place(chunk), to, g.dout);
   };
-  const auto use = [&](i64 chunk, BackStage& a) {
+  const auto use = [&](i64 chunk, WholeStage& a) {
     const ChunkPlace at = walker.place(chunk);
     walker.keep(slope, at, from.slopes);
     f32 dv[8][4] = {};
+    {
+      f32 through[8][4] = {};  // P^T dO + diag(β e^(γ_C - γ)) K dS
 #pragma unroll
-    for (int k = 0; k < kKeys / 16; ++k) {
-      u32 left[4];
-      as_left(left, slope, k);
-      multiply_left<true>(dv, left, a.w, 0, k * 16);
+      for (int k = 0; k < kKeys / 16; ++k) {
+        u32 left[4];
+        as_left(left, slope, k);
+        multiply_left<true>(through, left, a.k, 0, k * 16);
+      }
+      decay(slope, expf(a.facts[kGamma][kTokens - 1]));
+      for_elements<8>(
+          [&](int j, int i, int, int token) { through[j][i] *= a.facts[kLate][token]; });
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        u32 left[1][4];
+        load_left<false>(left[0], &a.v[0][0], kColumns + 8, own, k * 16);
+        watch(left[0], odd);
+        multiply_lower<false>(through, left, a.pairs, k * 16);
+        scale_left(left[0], a.facts[kOut] + k * 16);
+        multiply_left<false>(slope, left[0], a.q, 0, k * 16);
+      }
+      multiply_lower<false>(dv, through, a.x);
     }
-    add_rows(dv, a.u, own, 1.f);
-    decay(slope, expf(a.facts[kGamma][kTokens - 1]));
-    walker.give(dv, a.u, static_cast<T*>(g.dv) + walker.values_at(at), walker.value_stride(),
+    walker.give(dv, a.v, static_cast<T*>(g.dv) + walker.values_at(at), walker.value_stride(),
                 at.count);
     for_elements<8>([&](int j, int i, int, int token) { dv[j][i] *= -a.facts[kIn][token]; });
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       u32 left[4];
-      load_left<false>(left, &a.dout[0][0], kColumns + 8, own, k * 16);
-      scale_left(left, a.facts[kOut] + k * 16);
-      multiply_left<false>(slope, left, a.q, 0, k * 16);
       as_left(left, dv, k);
       multiply_left<false>(slope, left, a.k, 0, k * 16);
     }
   };
   const i64 chunks = walker.chunks;
-  for_stages<BackStage>(
+  for_stages<WholeStage>(
       chunks, [=](i64 i) { return chunks - 1 - i; }, fetch, use);
+  walker.mark(!(odd == 0.f));
   if (g.dstate) walker.for_state([&](int j, int i, i64 at) { g.dstate[at] = slope[j][i]; });
 #endif
 }

@@ -11,15 +11,11 @@ namespace {
 constexpr int64_t kTokens = 64, kFacts = 7;  // of device/delta_chunks.cuh
 
 // Shared memory of the kernels, as their texts have it.
-uint32_t solve_bytes(int64_t keys, bool back) {
-  return static_cast<uint32_t>(21504 + keys * 256 + (back ? 9216 : 0));
-}
-enum class DeltaWalk { kForward, kSave, kBack };
+uint32_t solve_bytes(int64_t keys) { return static_cast<uint32_t>(20480 + keys * 128); }
+enum class DeltaWalk { kWhole, kSave };
 uint32_t stage_bytes(int64_t keys, int64_t columns, DeltaWalk walk) {
-  const int64_t row = (keys + 8) * 128, part = (columns + 8) * 128, save = 2 * row + part + 1792;
-  return static_cast<uint32_t>(walk == DeltaWalk::kSave      ? save
-                               : walk == DeltaWalk::kForward ? save + row + 9216
-                                                             : save + row + part);
+  const int64_t row = (keys + 8) * 128, save = row + (columns + 8) * 128 + 11008;
+  return static_cast<uint32_t>(walk == DeltaWalk::kSave ? save : save + row + 9216);
 }
 uint32_t gradient_bytes(int64_t keys, int64_t values) {
   const int64_t key_bytes = 256 * (keys + 8);
@@ -29,7 +25,7 @@ uint32_t gradient_bytes(int64_t keys, int64_t values) {
 
 // How blocks walk: the columns of a block, and the chunks whose operands are in shared memory.
 struct WalkForm {
-  int64_t columns = 128, stages = 2;
+  int64_t columns = 128, stages = 3;
   uint32_t shared = 0;
 
   // With fewer columns when the device has room for more blocks, or none for so many columns.
@@ -40,7 +36,7 @@ struct WalkForm {
       return p.s.sequences * p.value_heads() * (p.s.values / columns) <= device.multiprocessors / 2;
     };
     while (columns > 32 && (p.s.values % columns != 0 || few())) columns /= 2;
-    if (2 * bytes() > room) stages = 1;
+    while (stages > 1 && stages * bytes() > room) --stages;
     while (columns > 32 && bytes() > room) columns /= 2;
     shared = bytes() <= room ? static_cast<uint32_t>(stages) * bytes() : 0;
   }
@@ -68,32 +64,30 @@ bool fits(const DeltaProblem& p, const Op& n, const sdk::Node& node) {
 // Areas of scratch for all chunks.
 struct Areas {
   int64_t chunks, sequences;
-  uint64_t w, u, pairs, w_back, u_back, rest, states, slopes, facts, odd, odd_heads;
+  bool back;
+  uint64_t x, pairs, rest, states, slopes, facts, odd, odd_heads;
 
   Areas(const DeltaProblem& p, bool back, uint64_t& scratch)
       : chunks(p.batch * blocks_for(p.s.tokens, kTokens) * p.value_heads()),
-        sequences(p.s.sequences) {
+        sequences(p.s.sequences),
+        back(back) {
     // odd_heads is first: the kernels that go token by token read it when all else is over.
     odd_heads = take_scratch(scratch, static_cast<uint64_t>(sequences * p.s.heads) * 4);
     const auto take = [&](bool wanted, int64_t bytes) {
       return wanted ? take_scratch(scratch, static_cast<uint64_t>(chunks * bytes)) : 0;
     };
-    const int64_t keys = kTokens * p.s.keys * 2, values = kTokens * int64_t{p.s.values} * 2;
-    const int64_t state = p.state_size() * 2;
+    constexpr int64_t square = kTokens * kTokens * 2;
     facts = take(true, kFacts * kTokens * 4), odd = take(true, 4);
-    w = take(true, keys), u = take(true, values), pairs = take(!back, kTokens * kTokens * 2);
-    w_back = take(back, keys), u_back = take(back, values), rest = take(back, values);
-    states = take(back, state), slopes = take(back, state);
+    x = take(true, square), pairs = take(true, square);
+    rest = take(back, kTokens * int64_t{p.s.values} * 2);
+    states = take(back, p.state_size() * 2), slopes = take(back, p.state_size() * 2);
   }
   args::DeltaChunks at(const sdk::Call& c) const {
-    return {.w = scratch_at(c, w),
-            .u = scratch_at(c, u),
+    return {.x = scratch_at(c, x),
             .pairs = scratch_at(c, pairs),
-            .w_back = scratch_at(c, w_back),
-            .u_back = scratch_at(c, u_back),
-            .rest = scratch_at(c, rest),
-            .states = scratch_at(c, states),
-            .slopes = scratch_at(c, slopes),
+            .rest = back ? scratch_at(c, rest) : nullptr,
+            .states = back ? scratch_at(c, states) : nullptr,
+            .slopes = back ? scratch_at(c, slopes) : nullptr,
             .facts = scratch_at<float>(c, facts),
             .odd = scratch_at<int32_t>(c, odd),
             .odd_heads = scratch_at<int32_t>(c, odd_heads)};
@@ -112,8 +106,8 @@ std::optional<sdk::Kernel> delta_by_chunks(const DeltaProblem& p,
   if (!fits(p, n, node)) return std::nullopt;
   CudaDevice& device = device_of(node);
   const Properties& properties = device.properties();
-  const WalkForm form(p, DeltaWalk::kForward, properties, "forward");
-  const uint32_t solve_shared = solve_bytes(p.s.keys, false);
+  const WalkForm form(p, DeltaWalk::kWhole, properties, "forward");
+  const uint32_t solve_shared = solve_bytes(p.s.keys);
   if (form.shared == 0 || solve_shared > properties.shared_room("delta_chunks.cu", "solve"))
     return std::nullopt;
   const auto solve =
@@ -150,18 +144,18 @@ std::optional<sdk::Kernel> delta_gradients_by_chunks(const DeltaProblem& p,
   CudaDevice& device = device_of(node);
   const Properties& properties = device.properties();
   const WalkForm save(p, DeltaWalk::kSave, properties, "save"),
-      back(p, DeltaWalk::kBack, properties, "back");
-  const uint32_t solve_shared = solve_bytes(p.s.keys, true);
+      back(p, DeltaWalk::kWhole, properties, "back");
+  const uint32_t solve_shared = solve_bytes(p.s.keys);
   const uint32_t room = properties.shared_room("delta_gradients.cu", "gradients");
   int64_t values = p.s.keys == 128 && p.s.values % 128 == 0 ? 128 : 64;
   if (gradient_bytes(p.s.keys, values) > room) values = 64;
   const uint32_t shared = gradient_bytes(p.s.keys, values);
   if (save.shared == 0 || back.shared == 0 || shared > room ||
-      solve_shared > properties.shared_room("delta_chunks.cu", "solve_back"))
+      solve_shared > properties.shared_room("delta_chunks.cu", "solve"))
     return std::nullopt;
 
   std::vector<std::string> defines = {"TYPE=" + type_name("q", p.dtype), define("KEYS", p.s.keys)};
-  const auto solve = device.code(entries::delta_chunks_solve_back, defines, solve_shared);
+  const auto solve = device.code(entries::delta_chunks_solve, defines, solve_shared);
   const auto walk = device.code(entries::delta_walk_save, save.defines(p), save.shared);
   const auto walk_back = device.code(entries::delta_walk_back, back.defines(p), back.shared);
   defines.push_back(define("VALUES", values));
@@ -198,7 +192,7 @@ std::optional<sdk::Kernel> delta_gradients_by_chunks(const DeltaProblem& p,
     args::DeltaChunkGradients to = tokens.results(c);
     if (!gives_dv) to.dv = scratch_at(c, dv);
     if (shares) to.dq_sums = scratch_at<float>(c, dq), to.dk_sums = scratch_at<float>(c, dk);
-    solve.launch(c, chunk_grid, own, kept, to.dout);
+    solve.launch(c, chunk_grid, own, kept);
     walk.launch(c, save_grid, with_tiles(own, save.tiles(p)), kept);
     walk_back.launch(c, back_grid, with_tiles(own, back.tiles(p)), kept, to);
     gradients.launch(c, gradient_grid, own, kept, to);
