@@ -44,7 +44,7 @@ struct Delta {
   }
 
   // Decays of keys would differ within a product. Short runs, such as decoding, have no chunk.
-  bool in_chunks() const { return !by_key && tokens >= 8; }
+  bool in_chunks() const { return !by_key && tokens >= 8 && values > 0; }
   int64_t rows() const { return heads * each; }  // value heads
   int64_t tiles() const { return divide_up(values, delta_columns()); }
   int64_t decays() const { return by_key ? keys : 1; }

@@ -166,13 +166,14 @@ HWY_INLINE bool finite_rows(const float* tile, int64_t rows) {
   return all.finite();
 }
 
-// tile = kept·tile + lateᵀ·e
-HWY_INLINE void next_tile(const Chunk& c, int64_t padded, const float* e, float* tile) {
+// The tile of the state behind a chunk: kept·from + lateᵀ·e. It may take the place of `from`.
+HWY_INLINE void next_tile(const Chunk& c, int64_t padded, const float* e, const float* from,
+                          float* to) {
   const V kept = constant(c.kept());
   products<2>(padded, kChunk, by_columns(c.late, padded), e, kColumns,
               [&](int64_t r, int64_t v, V sum) HWY_ATTR {
-                float* const to = tile + r * kColumns + v;
-                hn::StoreU(hn::MulAdd(hn::LoadU(D(), to), kept, sum), D(), to);
+                const int64_t at = r * kColumns + v;
+                hn::StoreU(hn::MulAdd(hn::LoadU(D(), from + at), kept, sum), D(), to + at);
               });
 }
 

@@ -7,7 +7,6 @@
 // the given gradients times the scale:
 //   de_j = Σ queries[i][j]·d_i + pair[last][j]·Gᵀk_j - Σ keys[i][j]·z_i over later i,   z = beta·de = dv
 #include <algorithm>
-#include <cmath>
 
 #include "delta_rule.hpp"
 
@@ -16,67 +15,12 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 // after foreach_target
-#include "delta_rule_chunk-inl.h"
+#include "delta_rule_chunk_area-inl.h"
 #include "lane_sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
 namespace {
-
-constexpr int64_t kRows = kChunk * kColumns, kBoth = 2 * kChunk, kSquare = kChunk * kChunk;
-
-// Long runs have more groups and larger ones, so that few states are kept at a time. Those of a small
-// group stay in the second-level cache.
-struct Groups {
-  int64_t size, count;  // chunks of a group
-
-  // longest: tokens of the longest run for which the work area is made.
-  Groups(int64_t tokens, int64_t longest) {
-    const double root = std::sqrt(static_cast<double>(chunks_of(longest)));
-    size = std::max<int64_t>(4, static_cast<int64_t>(root / 2));
-    count = (chunks_of(tokens) + size - 1) / size;
-  }
-  static int64_t chunks_of(int64_t tokens) { return (tokens + kChunk - 1) / kChunk; }
-};
-
-// Work areas of floats. A state has `tiles` tiles of [padded, kColumns].
-struct Area {
-  float *marks, *states, *grad;   // states before each group, and before each chunk; the gradient
-  float* rests;                   // r: [chunks of a group, tiles, kChunk, kColumns]
-  float *e, *sums;                // [kChunk, kColumns]: e, and Sᵀk or Gᵀk
-  float* up;                      // [kBoth, kColumns]: z, then d
-  float *up_columns, *e_columns;  // transposed: [kColumns, kBoth], [kColumns, kChunk]
-  float* back;                    // [kBoth, padded]: -decay·k, then decay·q
-  float *of_up, *of_e;            // [padded, kBoth]: S·z, S·d; [padded, kChunk]: G·e
-  float *pairs, *pair_rows;       // [kChunk, kBoth]: <e, z>, <e, d>; transposed
-  float* mix;                     // [kBoth, kChunk]: the weights of k, then q, in the gradient of k
-  float* mix_columns;             // [kBoth, kChunk]: both parts transposed
-  float *turned, *straight;       // [padded, kChunk] and [kChunk, padded]: a gradient of k or q
-  float *lines, *late, *steps;    // vectors whose lanes are summed, [kChunk, kLanes]
-  float *dbeta, *dsum;            // [kChunk]
-  float* chunks;
-
-  Area(float* p, int64_t padded, int64_t tiles, const Groups& g) {
-    const auto take = [&](int64_t floats) { return std::exchange(p, p + floats); };
-    const int64_t state = tiles * padded * kColumns, keys = padded * kChunk;
-    chunks = take(g.size * Chunk::floats(padded));
-    marks = take(g.count * state), states = take(g.size * state), grad = take(state);
-    rests = take(g.size * tiles * kRows), e = take(kRows), sums = take(kRows);
-    up = take(2 * kRows), up_columns = take(2 * kRows), e_columns = take(kRows);
-    back = take(2 * keys), of_up = take(2 * keys), of_e = take(keys);
-    pairs = take(2 * kSquare), pair_rows = take(2 * kSquare);
-    mix = take(2 * kSquare), mix_columns = take(2 * kSquare);
-    turned = take(keys), straight = take(keys);
-    lines = take(kChunk * kLanes), late = take(kChunk * kLanes), steps = take(kChunk * kLanes);
-    dbeta = take(kChunk), dsum = take(kChunk);
-  }
-  static int64_t floats(int64_t padded, int64_t tiles, const Groups& g) {
-    // Products prefetch rows behind their operands.
-    return g.size * Chunk::floats(padded) + (g.count + g.size + 1) * tiles * padded * kColumns +
-           (g.size * tiles + 7) * kRows + 7 * padded * kChunk + 8 * kSquare + 3 * kChunk * kLanes +
-           2 * kChunk + kLanes;
-  }
-};
 
 template <class T>
 class Walk {
@@ -95,14 +39,17 @@ class Walk {
     if (!read_state(h_.state, w_.marks) || !read_state(out_.dstate_out, w_.grad)) return false;
     for (int64_t g = 0; g < groups_.count; ++g) {
       float* const state = g + 1 < groups_.count ? mark(g + 1) : w_.states;
-      std::copy_n(mark(g), state_, state);
       for (int64_t n = 0; n < groups_.size; ++n) {
         const int64_t t = (g * groups_.size + n) * kChunk, tokens = std::min(kChunk, h_.tokens - t);
         if (tokens <= 0) break;
         if (!finite_given(t, tokens)) return false;
-        if (read_chunk<T>(h_, t, tokens, chunk_at(n)) != ChunkState::fine) return false;
-        for (int64_t i = 0; i < tiles_; ++i)
-          step(chunk_at(n), i, t, tokens, tile(state, i), w_.rests);
+        const Chunk c = chunk_at(n);
+        if (read_chunk<T>(h_, t, tokens, c) != ChunkState::fine) return false;
+        float* const from = n == 0 ? mark(g) : state;
+        for (int64_t i = 0; i < tiles_; ++i) {
+          misses(c, i, t, tokens, tile(from, i), w_.rests);
+          next_tile(c, padded_, w_.e, tile(from, i), tile(state, i));
+        }
       }
       for (int64_t i = 0; i < tiles_; ++i)
         if (!finite_rows(tile(state, i), padded_)) return false;
@@ -144,11 +91,7 @@ class Walk {
           to, r);
   }
 
-  // A chunk forward: r of its tokens, and the state behind it.
-  void step(const Chunk& c, int64_t i, int64_t t, int64_t tokens, float* state, float* rests) {
-    misses(c, i, t, tokens, state, rests);
-    next_tile(c, padded_, w_.e, state);
-  }
+  // A chunk forward: r and e of its tokens.
   void misses(const Chunk& c, int64_t i, int64_t t, int64_t tokens, const float* state,
               float* rests) {
     read_rows(h_.v, i, t, tokens, 1, rests);
@@ -181,50 +124,49 @@ class Walk {
   void group(int64_t g) {
     const int64_t begin = g * groups_.size * kChunk;
     const int64_t count = std::min(groups_.size, (h_.tokens - begin + kChunk - 1) / kChunk);
-    std::copy_n(mark(g), state_, w_.states);
     for (int64_t n = 0; n < count; ++n) {
       const int64_t t = begin + n * kChunk, tokens = std::min(kChunk, h_.tokens - t);
-      float *const state = w_.states + n * state_, *const next = state + state_;
+      float* const state = state_at(g, n);
       const Chunk c = chunk_at(n);
       read_chunk<T>(h_, t, tokens, c);
-      if (n + 1 < count) std::copy_n(state, state_, next);
       for (int64_t i = 0; i < tiles_; ++i) {
         misses(c, i, t, tokens, tile(state, i), rests(n, i));
-        if (n + 1 < count) next_tile(c, padded_, w_.e, tile(next, i));
+        if (n + 1 < count) next_tile(c, padded_, w_.e, tile(state, i), tile(state_at(g, n + 1), i));
       }
     }
     for (int64_t n = count; n-- > 0;) {
       const int64_t t = begin + n * kChunk;
-      chunk(chunk_at(n), n, t, std::min(kChunk, h_.tokens - t));
+      chunk(chunk_at(n), state_at(g, n), n, t, std::min(kChunk, h_.tokens - t));
     }
   }
+  // The state before chunk n of group g, while the group is walked.
+  float* state_at(int64_t g, int64_t n) const { return n ? w_.states + n * state_ : mark(g); }
   float* rests(int64_t n, int64_t i) const { return w_.rests + (n * tiles_ + i) * kRows; }
 
-  void chunk(const Chunk& c, int64_t n, int64_t t, int64_t tokens) {
+  void chunk(const Chunk& c, float* before, int64_t n, int64_t t, int64_t tokens) {
     const D d;
-    const int64_t keys = padded_ * kChunk;
     for (int64_t r = 0; r < kBoth; ++r) {
       const V decay = constant(r < kChunk ? -c.decay[r] : c.decay[r - kChunk]);
       for (int64_t k = 0; k < padded_; k += kLanes)
         hn::StoreU(hn::Mul(decay, hn::LoadU(d, c.rows + r * padded_ + k)), d,
                    w_.back + r * padded_ + k);
     }
-    std::fill_n(w_.of_up, 2 * keys, 0.f), std::fill_n(w_.of_e, keys, 0.f);
-    std::fill_n(w_.pairs, 2 * kSquare, 0.f);
     for (float* lines : {w_.lines, w_.late}) std::fill_n(lines, kChunk * kLanes, 0.f);
     V kept = hn::Zero(d);  // <S, G>
     for (int64_t i = 0; i < tiles_; ++i) {
-      const float* const state = tile(w_.states + n * state_, i);
+      const float* const state = tile(before, i);
       float* const grad = tile(w_.grad, i);
       walk_back(c, rests(n, i), i, t, tokens, grad);
       transpose_rows(w_.up, kColumns, kChunk, kColumns, w_.up_columns, kBoth);
       transpose_rows(w_.up + kRows, kColumns, kChunk, kColumns, w_.up_columns + kChunk, kBoth);
       transpose_rows(w_.e, kColumns, kChunk, kColumns, w_.e_columns, kChunk);
       for (int64_t v = 0; v < kBoth; v += 2 * kLanes) {
-        add_products<2>(padded_, by_rows(state, kColumns), w_.up_columns + v, kBoth, w_.of_up + v);
-        add_products<2>(kChunk, by_rows(w_.e, kColumns), w_.up_columns + v, kBoth, w_.pairs + v);
+        add_products<2>(padded_, by_rows(state, kColumns), w_.up_columns + v, kBoth, w_.of_up + v,
+                        i);
+        add_products<2>(kChunk, by_rows(w_.e, kColumns), w_.up_columns + v, kBoth, w_.pairs + v, i);
       }
-      add_products<kChunkVectors>(padded_, by_rows(grad, kColumns), w_.e_columns, kChunk, w_.of_e);
+      add_products<kChunkVectors>(padded_, by_rows(grad, kColumns), w_.e_columns, kChunk, w_.of_e,
+                                  i);
       for (int64_t k = 0; k < padded_; ++k) {
         const Row both = times(row(state, k), row(grad, k));
         kept = hn::Add(kept, hn::Add(both.low, both.high));
@@ -240,13 +182,20 @@ class Walk {
     give_keys(c, t, tokens);
   }
 
-  // to[rows, ..] += a·b over the columns of a tile; rows of b and `to` are `step` apart.
+  // to[rows, ..] += a·b over the columns of tile i; the first tile sets it. Rows of b and `to` are
+  // `step` apart.
   template <int kWidth, class A>
-  HWY_INLINE void add_products(int64_t rows, A&& a, const float* b, int64_t step, float* to) {
-    products<kWidth>(rows, kColumns, a, b, step, [&](int64_t r, int64_t v, V sum) HWY_ATTR {
-      float* const at = to + r * step + v;
-      hn::StoreU(hn::Add(hn::LoadU(D(), at), sum), D(), at);
-    });
+  HWY_INLINE void add_products(int64_t rows, A&& a, const float* b, int64_t step, float* to,
+                               int64_t i) {
+    if (i == 0)
+      products<kWidth>(rows, kColumns, a, b, step, [&](int64_t r, int64_t v, V sum) HWY_ATTR {
+        hn::StoreU(sum, D(), to + r * step + v);
+      });
+    else
+      products<kWidth>(rows, kColumns, a, b, step, [&](int64_t r, int64_t v, V sum) HWY_ATTR {
+        float* const at = to + r * step + v;
+        hn::StoreU(hn::Add(hn::LoadU(D(), at), sum), D(), at);
+      });
   }
 
   // z and e of a chunk's tokens for a tile, from the last token to the first.
@@ -384,8 +333,8 @@ class Walk {
   const DeltaHead& h_;
   const DeltaGradients& out_;
   const int64_t padded_, tiles_, state_;
-  const Groups groups_;
-  Area w_;
+  const ChunkGroups groups_;
+  ChunkArea w_;
 };
 
 bool ChunkBackward(const DeltaHead& head, int64_t longest, float* area, const DeltaGradients& out) {
@@ -394,8 +343,8 @@ bool ChunkBackward(const DeltaHead& head, int64_t longest, float* area, const De
   return done;
 }
 int64_t ChunkBackwardArea(int64_t keys, int64_t values, int64_t tokens) {
-  return Area::floats(padded_keys(keys), (values + kColumns - 1) / kColumns,
-                      Groups(tokens, tokens));
+  return ChunkArea::floats(padded_keys(keys), (values + kColumns - 1) / kColumns,
+                           ChunkGroups(tokens, tokens));
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ class Chunks {
                 [&](int64_t r, int64_t v, V sum)
                     HWY_ATTR { hn::StoreU(sum, D(), w_.sums + r * kColumns + v); });
     for (int64_t i = 0; i < kChunk; i += 4) four(columns, t, i, std::min<int64_t>(tokens - i, 4));
-    next_tile(w_.chunk, padded_, w_.e, tile);
+    next_tile(w_.chunk, padded_, w_.e, tile, tile);
     return true;
   }
 
