@@ -141,6 +141,7 @@ Normalizer replace_normalizer(Regex pattern, std::string by) {
       out += text.substr(from, begin - from);
       out += by;
       from = end;
+      check_growth(text.size(), out.size());
     });
     return out += text.substr(from);
   };
