@@ -78,6 +78,8 @@ TEST_SUITE("llm/text/stages") {
                            "b\u200bc") == "ab c");
     CHECK(byte_level_normalizer()("ä ") == "Ã¤Ġ");
     CHECK(space_normalizer({.prefix = true, .remove_extra = true})("  a  b ") == "▁a▁b");
+    CHECK(space_normalizer({.prefix = false, .remove_extra = true})("  a  b ") == "a▁b");
+    CHECK(space_normalizer({.prefix = true})(" ") == "▁▁");
     CHECK(space_normalizer({.prefix = true})("a  b") == "▁a▁▁b");
     CHECK(space_normalizer({.prefix = true, .suffix = true})("a b") == "a▁b▁");
   }
