@@ -41,7 +41,7 @@ fi
 restore() { cmake --preset test -UTENON_PYTHON >/dev/null; }
 trap restore EXIT
 cmake --preset test -DTENON_PYTHON="$python" >/dev/null
-cmake --build --preset test --target tenon tenon_plugin_cpu lm_probe chat_probe llm_probe
+cmake --build --preset test --target tenon tenon_plugin_cpu lm_probe chat_probe llm_probe tokenizer_probe
 for example in neighbours listen; do  # without their libraries they are no targets
   if [ "$(cmake --build --preset test --target help | grep -c "^$example:")" -gt 0 ]; then
     cmake --build --preset test --target "$example"

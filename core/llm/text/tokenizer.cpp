@@ -68,7 +68,10 @@ class Encoding {
       return;
     }
     Pieces pieces{std::string(text), {{0, static_cast<uint32_t>(text.size())}}, at_start};
-    for (const PreTokenizer& p : parts_.pre_tokenizers) p(pieces);
+    for (const PreTokenizer& p : parts_.pre_tokenizers) {
+      p(pieces);
+      check_growth(text.size(), pieces.text.size());
+    }
     if (joined && !joined->all()) cut_at_spaces(pieces, *joined);
     if (pieces.ranges.size() < kFewPieces) {
       for (const Range& r : pieces.ranges) parts_.model->encode(pieces.piece(r), out_, *memory_);
@@ -120,7 +123,10 @@ constexpr std::string_view kEnds[] = {"<|eot_id|>",
 
 std::string TokenizerParts::normalize(std::string_view text) const {
   std::string out(text);
-  for (const Normalizer& n : normalizers) out = n(out);
+  for (const Normalizer& n : normalizers) {
+    out = n(out);
+    check_growth(text.size(), out.size());
+  }
   return out;
 }
 

@@ -58,6 +58,9 @@ std::string sanitized(std::string_view text);
 
 bool is_ascii(std::string_view text);
 
+// Throws if a stage of a tokenizer has made a text of `from` bytes one of `to` bytes, and that is far more.
+void check_growth(size_t from, size_t to);
+
 // The property White_Space of Unicode.
 bool is_space(char32_t c);
 // General categories, by their first letter or as a whole.
