@@ -15,6 +15,7 @@ constexpr size_t kMostNodes = 1'000'000;   // of a grammar
 constexpr size_t kMostStates = 20'000;     // at once, of a matcher
 constexpr size_t kMostFrames = 1'000'000;  // likewise
 constexpr size_t kMostPositions = 20'000;  // of one state
+constexpr size_t kMostMasks = 256;         // kept, of a matcher
 constexpr uint32_t kMostDepth = 200;       // rules inside rules; deeper texts are not allowed
 
 }  // namespace
@@ -131,8 +132,9 @@ TokenTree::TokenTree(const std::vector<std::string>& tokens) : size_(tokens.size
   close_to(0);
 }
 
-GrammarMatcher::GrammarMatcher(std::shared_ptr<const Grammar> grammar)
-    : grammar_(std::move(grammar)), frames_(1, Frame{0, 0, 0}) {
+GrammarMatcher::GrammarMatcher(std::shared_ptr<const Grammar> grammar,
+                               std::shared_ptr<const TokenTree> tokens)
+    : grammar_(std::move(grammar)), tokens_(std::move(tokens)), frames_(1, Frame{0, 0, 0}) {
   Positions closed;
   bool complete = false;
   close({{grammar_->starts_[0], 0}}, closed, complete);
@@ -229,6 +231,7 @@ void GrammarMatcher::shrink() {
   frame_index_.clear();
   const auto states = std::exchange(states_, {});
   state_index_.clear();
+  masks_.clear();
   const auto kept = [&](int32_t index) {
     const State& old = *states[static_cast<size_t>(index)];
     Positions positions;
@@ -259,9 +262,18 @@ bool GrammarMatcher::accept(std::string_view bytes) {
 
 bool GrammarMatcher::complete() const { return states_[static_cast<size_t>(at_)]->complete; }
 
-void GrammarMatcher::mask(const TokenTree& tokens, std::vector<uint64_t>& out) {
+const std::vector<uint64_t>& GrammarMatcher::mask() {
+  if (!tokens_) throw Error(TENON_INVALID_ARGUMENT, "grammar: a mask needs tokens");
   shrink();
-  out.assign((tokens.size_ + 63) / 64, 0);
+  const auto known = masks_.find(at_);
+  if (known != masks_.end()) return known->second;
+  if (masks_.size() >= kMostMasks) masks_.clear();
+  return masks_[at_] = make_mask();
+}
+
+std::vector<uint64_t> GrammarMatcher::make_mask() {
+  const TokenTree& tokens = *tokens_;
+  std::vector<uint64_t> out((tokens.size_ + 63) / 64, 0);
   std::vector<std::pair<uint32_t, int32_t>> path;  // the end of a node's range, and its state
   for (uint32_t i = 0; i < tokens.nodes_.size();) {
     while (!path.empty() && path.back().first <= i) path.pop_back();
@@ -278,6 +290,7 @@ void GrammarMatcher::mask(const TokenTree& tokens, std::vector<uint64_t>& out) {
     path.emplace_back(node.end, state);
     ++i;
   }
+  return out;
 }
 
 }  // namespace tenon::llm

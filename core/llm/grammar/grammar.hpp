@@ -58,13 +58,15 @@ class TokenTree {
 // One text that follows a grammar.
 class GrammarMatcher {
  public:
-  explicit GrammarMatcher(std::shared_ptr<const Grammar> grammar);
+  // Without tokens, there are no masks.
+  explicit GrammarMatcher(std::shared_ptr<const Grammar> grammar,
+                          std::shared_ptr<const TokenTree> tokens = nullptr);
 
   // Moves behind the bytes and returns true, or stays and returns false if the grammar does not allow them.
   bool accept(std::string_view bytes);
   bool complete() const;  // the text may end here
-  // Sets bit t % 64 of word t / 64 for each token t that may come next, and clears the others.
-  void mask(const TokenTree& tokens, std::vector<uint64_t>& out);
+  // Bit t % 64 of word t / 64 says whether token t may come next. Valid until the next call.
+  const std::vector<uint64_t>& mask();
   void reset() { at_ = start_; }
   size_t states() const { return states_.size(); }
 
@@ -88,12 +90,15 @@ class GrammarMatcher {
   void close(Positions pending, Positions& out, bool& complete);
   uint32_t push(uint32_t node, uint32_t below);
   void shrink();
+  std::vector<uint64_t> make_mask();
 
   std::shared_ptr<const Grammar> grammar_;
+  std::shared_ptr<const TokenTree> tokens_;
   std::vector<Frame> frames_;  // frames_[0]: the bottom
   std::unordered_map<uint64_t, uint32_t> frame_index_;
   std::vector<std::unique_ptr<State>> states_;
   std::map<std::pair<Positions, bool>, int32_t> state_index_;
+  std::unordered_map<int32_t, std::vector<uint64_t>> masks_;  // of states: most texts stay in few
   int32_t start_ = 0, at_ = 0;
 };
 

@@ -192,16 +192,16 @@ TEST_CASE("mask: exactly the tokens that the grammar accepts next") {
       "{",          "\"", "a",  "\"a",  "\": ", ":",    "1",      "12",  "}",
       "1}",         "",   "},", "\xe4", "\xb8", "\xad", "\u4e2d", "{\"", "{\"a\":1}",
       "{\"a\":1}x", "\n", " ",  "-",    "\"b",  "\"",   "0"};
-  const TokenTree tree(tokens);
+  const auto tree = std::make_shared<const TokenTree>(tokens);
   const auto grammar = compiled(json_schema(
       Json::parse(R"({"properties": {"a": {"type": "integer"}, "\u4e2d": {"type": "string"}}})")));
   for (const std::string prefix : {"", "{", "{\"", "{\"a", "{\"a\":", "{\"a\":1", "{\"a\":1, ",
                                    "{\"\xe4", "{\"\u4e2d\":\"", "{\"a\":1}"}) {
     CAPTURE(prefix);
-    GrammarMatcher matcher(grammar);
+    GrammarMatcher matcher(grammar, tree);
     REQUIRE(matcher.accept(prefix));
-    std::vector<uint64_t> mask;
-    matcher.mask(tree, mask);
+    CHECK(&matcher.mask() == &matcher.mask());
+    const std::vector<uint64_t>& mask = matcher.mask();
     REQUIRE(mask.size() == 1);
     for (size_t t = 0; t < tokens.size(); ++t) {
       CAPTURE(tokens[t]);
@@ -243,5 +243,6 @@ TEST_CASE("limits: large grammars, deep texts, many states") {
   CHECK_FALSE(counting.accept("x"));
   CHECK(counting.states() < 20000);
   CHECK_THROWS_AS(Grammar({rule(3)}), Error);
+  CHECK_THROWS_AS(counting.mask(), Error);
 }
 TEST_SUITE_END();
