@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMostDepth = 40;
+constexpr int kMostDepth = 40, kMostJsonDepth = 200;
 constexpr int64_t kMostCount = 100'000;
 constexpr size_t kMostRules = 20'000;
 
@@ -30,6 +30,7 @@ class Translator {
   explicit Translator(const Json& root) : root_(root) {}
 
   std::vector<Part> run() {
+    check_depth();
     const uint32_t whole = add_rule();
     rules_[whole] = of(root_, "#", 0);
     return std::move(rules_);
@@ -41,6 +42,18 @@ class Translator {
   }
   [[noreturn]] static void refuse(const std::string& path, const std::string& keyword) {
     throw Error(TENON_UNSUPPORTED, "JSON schema, " + path + ": '" + keyword + "' is not supported");
+  }
+
+  // The JSON library copies and prints values by recursion.
+  void check_depth() const {
+    std::vector<std::pair<const Json*, int>> pending = {{&root_, 0}};
+    while (!pending.empty()) {
+      const auto [value, depth] = pending.back();
+      pending.pop_back();
+      if (depth > kMostJsonDepth) fail("#", "nested too deeply");
+      if (value->is_structured())
+        for (const Json& each : *value) pending.emplace_back(&each, depth + 1);
+    }
   }
 
   uint32_t add_rule() {

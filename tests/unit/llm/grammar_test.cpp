@@ -183,6 +183,10 @@ TEST_CASE("schema: refusals name the path and the keyword") {
         "JSON schema, #/items: expected an object, got number");
   CHECK(schema_refusal(R"({"minLength": -1})", TENON_INVALID_ARGUMENT) ==
         "JSON schema, #: 'minLength': expected an integer from 0 to 100000");
+  Json deep = 1;
+  for (int i = 0; i < 1000; ++i) deep = Json::array({std::move(deep)});
+  CHECK_THROWS_WITH_AS(json_schema({{"const", std::move(deep)}}),
+                       "JSON schema, #: nested too deeply", Error);
   CHECK(schema_refusal(R"({"not": {}})", TENON_UNSUPPORTED) ==
         "JSON schema, #: 'not' is not supported");
 }
