@@ -15,7 +15,7 @@
 
 namespace tenon::llm {
 
-using ChatJson = nlohmann::ordered_json;
+using ChatJson = nlohmann::ordered_json;  // from text by parse_json()
 
 struct ChatOptions {
   ChatJson messages = ChatJson::array();  // objects with `role`, `content`, `tool_calls`, ...

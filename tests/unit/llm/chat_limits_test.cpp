@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chat templates that would not end, or fill the memory or the stack, are errors.
 #include "chat_rig.hpp"
+#include "llm/chat/json_text.hpp"
 
 using namespace tenon;
 using namespace tenon::llm;
@@ -78,6 +79,16 @@ TEST_CASE("depth of values, calls and sources") {
   for (int i = 0; i < 5000; ++i) deep = ChatJson::array({std::move(deep)});
   CHECK(refusal("{{ x }}", TENON_OUT_OF_MEMORY, {{"x", std::move(deep)}})
             .find("nested evaluations") != std::string::npos);
+}
+
+TEST_CASE("parse_json: depth, errors, order of keys") {
+  CHECK(parse_json(R"({"b": [1], "a": {}})", "body").dump() == R"({"b":[1],"a":{}})");
+  CHECK(parse_json(repeated("[", 200) + repeated("]", 200), "body").is_array());
+  CHECK_THROWS_WITH_AS(parse_json(repeated("[", 200000), "body"),
+                       "body: expected at most 200 nested lists and objects", Error);
+  CHECK_THROWS_AS(parse_json("{\"a\": " + repeated("{\"a\": ", 200000), "body"), Error);
+  CHECK_THROWS_AS(parse_json("{\"a\"", "body"), Error);
+  CHECK_THROWS_AS(parse_json("\"\xff\"", "body"), Error);
 }
 
 TEST_CASE("numbers: division by zero and 64 bits") {
