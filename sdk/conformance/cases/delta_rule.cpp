@@ -288,7 +288,7 @@ void rows(Suite& s, const Form& f) {
                  to(b, "o", y[0]);
                  if (f.last) to(b, "state_out", y[1]);
                },
-           .tolerance = scaled(rounded ? 1e-2 * 0x1p23 : 64),
+           .tolerance = scaled(rounded ? 1e-2 * 0x1p24 : 64),
            .decomposed = 2,
            .gradient = f.gradient,
            .second_order = f.gradient,
@@ -320,7 +320,7 @@ void rows(Suite& s, const Form& f) {
                  const auto to = rounded ? give_rounded : give;
                  for (size_t k = 0; k < (f.state ? 6 : 5); ++k) to(b, names[k], d[k]);
                },
-           .tolerance = scaled(rounded ? 1e-2 * 0x1p23 : 200),
+           .tolerance = scaled(rounded ? 1e-2 * 0x1p24 : 200),
            .decomposed = 2});
   };
   if (f.tokens < kChunk) {
