@@ -2,10 +2,7 @@
 // Connects the scheduler with the engine, the tokenizer, the chat template and the sampling.
 #include "llm/serve/engine_served.hpp"
 
-#include <algorithm>
 #include <chrono>
-
-#include "llm/serve/drawing.hpp"
 
 namespace tenon::llm::serve {
 namespace {
@@ -21,6 +18,13 @@ class TextDecoding final : public Decoding {
 };
 
 std::vector<int32_t> narrow(const std::vector<int64_t>& ids) { return {ids.begin(), ids.end()}; }
+
+// The config names the tokens that end a text, the tokenizer those that end a turn.
+std::vector<int32_t> ends_of(const Engine& engine, const ModelText& text) {
+  std::vector<int32_t> ends = narrow(engine.config().end_tokens), more = narrow(text.end_ids());
+  ends.insert(ends.end(), more.begin(), more.end());
+  return ends;
+}
 
 }  // namespace
 
@@ -49,19 +53,13 @@ EngineServed::EngineServed(std::string name, Engine engine, ModelText text, Sche
                    .count()),
       engine_(std::move(engine)),
       text_(std::move(text)),
-      slots_(std::make_unique<Slots>(engine_)) {
-  // The config names the tokens that end a text, the tokenizer those that end a turn.
-  std::vector<int64_t> ends = engine_.config().end_tokens;
-  const std::vector<int64_t> more = text_.end_ids();
-  ends.insert(ends.end(), more.begin(), more.end());
-  scheduler_ = std::make_unique<Scheduler>(
-      SchedulerParts{
-          *slots_,
-          [this](const Wanted& w) { return make_sampling(w, text_.tokenizer(), vocabulary()); },
-          [this] { return std::make_unique<TextDecoding>(text_.tokenizer()); },
-          [ends](int32_t t) { return std::find(ends.begin(), ends.end(), t) != ends.end(); }},
-      limits);
-}
+      sampling_(text_.tokenizer(), ends_of(engine_, text_), engine_.config().vocab),
+      slots_(std::make_unique<Slots>(engine_)),
+      scheduler_(std::make_unique<Scheduler>(
+          SchedulerParts{*slots_, [this](const Wanted& w) { return sampling_.make(w); },
+                         [this] { return std::make_unique<TextDecoding>(text_.tokenizer()); },
+                         [this](int32_t t) { return sampling_.ends(t); }},
+          limits)) {}
 
 EngineServed::~EngineServed() = default;
 
@@ -76,9 +74,9 @@ std::string EngineServed::detokenize(const std::vector<int32_t>& tokens) const {
   return text_.tokenizer().decode(tokens);
 }
 
-std::vector<int32_t> EngineServed::chat_tokens(const nlohmann::json& messages,
-                                               const nlohmann::json& tools,
-                                               const nlohmann::json& variables) const {
+std::vector<int32_t> EngineServed::chat_tokens(const nlohmann::ordered_json& messages,
+                                               const nlohmann::ordered_json& tools,
+                                               const nlohmann::ordered_json& variables) const {
   ChatOptions options;
   options.messages = messages;
   options.tools = tools;

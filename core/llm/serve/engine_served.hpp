@@ -7,6 +7,7 @@
 
 #include "llm/engine.hpp"
 #include "llm/model_text.hpp"
+#include "llm/serve/drawing.hpp"
 #include "llm/serve/scheduler.hpp"
 
 namespace tenon::llm::serve {
@@ -22,8 +23,9 @@ class EngineServed final : public Served {
   int64_t created() const override { return created_; }
   std::vector<int32_t> tokenize(const std::string& text, bool special) const override;
   std::string detokenize(const std::vector<int32_t>& tokens) const override;
-  std::vector<int32_t> chat_tokens(const nlohmann::json& messages, const nlohmann::json& tools,
-                                   const nlohmann::json& variables) const override;
+  std::vector<int32_t> chat_tokens(const nlohmann::ordered_json& messages,
+                                   const nlohmann::ordered_json& tools,
+                                   const nlohmann::ordered_json& variables) const override;
   std::unique_ptr<Answer> submit(Wanted wanted) override;
   std::vector<std::vector<float>> embed(const std::vector<std::vector<int32_t>>& prompts) override;
   ServedNumbers numbers() const override { return scheduler_->numbers(); }
@@ -37,6 +39,7 @@ class EngineServed final : public Served {
   int64_t created_;
   Engine engine_;
   ModelText text_;
+  SamplingSource sampling_;
   std::unique_ptr<Slots> slots_;
   std::unique_ptr<Scheduler> scheduler_;
 };

@@ -11,7 +11,8 @@
 
 namespace tenon::llm::serve {
 
-using Json = nlohmann::json;
+// Objects keep the order of their keys: chat templates and schemas depend on it.
+using Json = nlohmann::ordered_json;
 
 // An answer of the server that is no success.
 struct HttpError {

@@ -42,7 +42,7 @@ struct Wanted {
   std::vector<std::string> stop;  // texts that end the answer; they are not part of it
   int64_t logprobs = -1;          // that many most probable tokens of each step; -1: none at all
   bool ignore_end = false;        // go on after a token that ends an answer
-  nlohmann::json schema;          // null: free text; an object: only JSON of this JSON schema
+  nlohmann::ordered_json schema;  // null: free text; an object: only JSON of this JSON schema
 };
 
 struct TokenLogprob {
@@ -96,9 +96,9 @@ class Served {
   virtual std::string detokenize(const std::vector<int32_t>& tokens) const = 0;
   // What the model's chat template makes of a conversation, as tokens. Throws tenon::Error if the
   // model has no template, or if the template refuses the messages.
-  virtual std::vector<int32_t> chat_tokens(const nlohmann::json& messages,
-                                           const nlohmann::json& tools,
-                                           const nlohmann::json& variables) const = 0;
+  virtual std::vector<int32_t> chat_tokens(const nlohmann::ordered_json& messages,
+                                           const nlohmann::ordered_json& tools,
+                                           const nlohmann::ordered_json& variables) const = 0;
 
   // Throws Busy, or tenon::Error if the prompt does not fit.
   virtual std::unique_ptr<Answer> submit(Wanted wanted) = 0;

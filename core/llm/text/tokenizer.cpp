@@ -200,6 +200,17 @@ void Tokenizer::check(TokenId id) const {
                                           std::to_string(size()));
 }
 
+std::string Tokenizer::bytes(TokenId id) const {
+  check(id);
+  if (is_special(id)) return "";
+  // Decoders change the start of a text, so the token stands behind another one.
+  TokenId first = find("a").value_or(0);
+  while (static_cast<size_t>(first) + 1 < size() && (!has(first) || is_special(first))) ++first;
+  const TokenId ids[] = {first, id};
+  const std::string before = decode_bytes(std::span(ids, 1), true), both = decode_bytes(ids, true);
+  return both.starts_with(before) ? both.substr(before.size()) : "";
+}
+
 std::string Tokenizer::decode_bytes(std::span<const TokenId> ids, bool raw) const {
   Decoding d{{}, raw};
   for (const TokenId id : ids) d.tokens.emplace_back(parts_->vocab.text(id));
