@@ -96,7 +96,8 @@ HWY_INLINE void block_halves(const uint8_t* at, int64_t bytes, int blocks, float
   const hn::FixedTag<float, 4> d;
   const hn::FixedTag<hwy::float16_t, 4> d16;
   int b = 0;
-  for (; b + 4 <= blocks; b += 4, at += 4 * bytes) {
+  // Below AVX2, Highway's own conversion knows neither infinities nor NaN.
+  for (; HWY_TARGET <= HWY_AVX2 && b + 4 <= blocks; b += 4, at += 4 * bytes) {
     uint64_t bits = 0;
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i)
