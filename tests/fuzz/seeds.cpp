@@ -160,6 +160,51 @@ void write_gguf_files(const fs::path& folder) {
   file("shard.gguf", shard.tensor("w", {8}, 0, 0).data(32));
 }
 
+// Language models with all that a family has keys for.
+void write_gguf_models(const fs::path& folder) {
+  for (const bool gemma : {false, true}) {
+    const std::string arch = gemma ? "gemma3" : "llama";
+    GgufBytes b(3, 13, gemma ? 19 : 20);
+    const auto number = [&](const std::string& key, uint32_t v) { b.key(key, 4).u32(v); };
+    b.key("general.architecture", 8).text(arch);
+    number(arch + ".context_length", 64), number(arch + ".embedding_length", 4);
+    number(arch + ".block_count", 1), number(arch + ".feed_forward_length", 4);
+    number(arch + ".attention.head_count", 2), number(arch + ".attention.head_count_kv", 1);
+    number(arch + ".attention.key_length", 2), number(arch + ".attention.sliding_window", 8);
+    b.key(arch + ".attention.layer_norm_rms_epsilon", 6).number(1e-5F);
+    b.key(arch + ".rope.freq_base", 6).number(1e4F);
+    b.key(arch + ".rope.scaling.type", 8).text("linear");
+    b.key(arch + ".rope.scaling.factor", 6).number(2.0F);
+    b.key("tokenizer.ggml.model", 8).text(gemma ? "llama" : "gpt2");
+    b.key("tokenizer.ggml.tokens", 9).u32(8).size(4).text("<s>").text("a").text("b").text("ab");
+    b.key("tokenizer.ggml.token_type", 9).u32(5).size(4).u32(3).u32(1).u32(1).u32(1);
+    number("tokenizer.ggml.bos_token_id", 0);
+    b.key("tokenizer.ggml.add_bos_token", 7).number<uint8_t>(1);
+    if (gemma) {
+      b.key("tokenizer.ggml.scores", 9).u32(6).size(4);
+      for (const float score : {0.0F, -2.0F, -3.0F, -1.0F}) b.number(score);
+    } else {
+      b.key("tokenizer.ggml.pre", 8).text("qwen2");
+      b.key("tokenizer.ggml.merges", 9).u32(8).size(1).text("a b");
+    }
+    uint64_t at = 0;
+    const auto tensor = [&](const std::string& name, std::initializer_list<uint64_t> dims,
+                            uint64_t elements) {
+      b.tensor(name, dims, 1, at);  // f16
+      at += (2 * elements + 31) / 32 * 32;
+    };
+    tensor("token_embd.weight", {4, 4}, 16), tensor("output_norm.weight", {4}, 4);
+    tensor("blk.0.attn_norm.weight", {4}, 4), tensor("blk.0.attn_q.weight", {4, 4}, 16);
+    tensor("blk.0.attn_k.weight", {4, 2}, 8), tensor("blk.0.attn_v.weight", {4, 2}, 8);
+    tensor("blk.0.attn_output.weight", {4, 4}, 16), tensor("blk.0.ffn_norm.weight", {4}, 4);
+    tensor("blk.0.ffn_gate.weight", {4, 4}, 16), tensor("blk.0.ffn_up.weight", {4, 4}, 16);
+    tensor("blk.0.ffn_down.weight", {4, 4}, 16), tensor("output.weight", {4, 4}, 16);
+    tensor("blk.0.attn_q.bias", {4}, 4);
+    b.data(at);
+    write(folder / (arch + ".gguf"), b.bytes().data(), b.bytes().size());
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -174,6 +219,7 @@ int main(int argc, char** argv) try {
   write(folder / "blob_bytes" / "lists_and_later.bin", lists_and_later());
   write_plugin_files(folder / "plugin_manifest");
   write_gguf_files(folder / "gguf");
+  write_gguf_models(folder / "gguf_model");
   return 0;
 } catch (const std::exception& e) {
   std::fprintf(stderr, "fuzz_seeds: %s\n", e.what());
