@@ -139,6 +139,7 @@ def conversations():
     yield "image", [said("user", [{"type": "image"}, *parts])], None, True, {}
     yield "tool parts", [user, calling(WEATHER), said("tool", parts, tool_call_id="call00000")], TOOLS, True, {}
     yield "reasoning effort", [user], None, True, {"reasoning_effort": "high", "model_identity": "You are tenon."}
+    yield "functions", [system, user], TOOLS, True, {"functions": json.dumps(TOOLS), "datetime": "2026-01-02"}
     yield "documents", [user], None, True, {"date_string": "01 Jan 2026", "builtin_tools": ["python"], "custom_tools": TOOLS[:1]}
 
 

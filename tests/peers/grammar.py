@@ -90,7 +90,7 @@ def schema(rng, depth):
     if kind == 4:
         return {"const": rng.choice(["c", 0, {"a": []}, False])}
     if kind == 5:
-        return rng.choice([True, {}, {"type": "integer"}, {"type": "string", "description": "any", "format": "date"}])
+        return rng.choice([True, {}, {"type": "integer", "minimum": rng.randrange(-300, 300)}, {"type": "integer", "minimum": -17, "exclusiveMaximum": rng.randrange(1, 999)}, {"type": "string", "description": "any", "format": "date"}])
     if kind < 8:
         least = rng.randrange(3)
         return {"type": "array", "items": schema(rng, depth - 1), "minItems": least, "maxItems": least + rng.randrange(3)}
@@ -131,6 +131,8 @@ def value(rng, of):
         kept = [n for n in of["properties"] if n in of["required"] or rng.random() < 0.5]
         made = [value(rng, of["properties"][n]) for n in kept]
         return None if None in made else [{n: m[0] for n, m in zip(kept, made)}]
+    if "minimum" in of:
+        return [of["minimum"]]
     return [{"integer": -17, "number": 2.5e-07, "boolean": True, "null": None}[kind]]
 
 

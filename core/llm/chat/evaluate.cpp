@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Expressions.
+// The values of expressions.
 #include "llm/chat/machine.hpp"
 #include "llm/chat/operators.hpp"
 #include "llm/chat/print.hpp"

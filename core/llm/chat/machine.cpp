@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Statements.
+// Runs statements: output, branches, loops, assignments, macros.
 #include "llm/chat/machine.hpp"
 
 #include "llm/chat/print.hpp"

@@ -3,10 +3,12 @@
 #include "llm/grammar/json_schema.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <string>
 
+#include "llm/grammar/integer_range.hpp"
 #include "llm/grammar/regex.hpp"
 #include "tenon/tenon.hpp"
 
@@ -209,7 +211,7 @@ class Translator {
         {"string", {"pattern", "minLength", "maxLength"}},
         {"array", {"items", "prefixItems", "minItems", "maxItems"}},
         {"object", {"properties", "required", "additionalProperties"}},
-        {"integer", {}},
+        {"integer", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}},
         {"number", {}},
         {"boolean", {}},
         {"null", {}},
@@ -225,8 +227,12 @@ class Translator {
       if (!known) refuse(path, item.key());
     }
     if (type == "string") return string_of(schema, path);
-    if (type == "integer") return integer();
-    if (type == "number") return number();
+    if (type == "integer") return integer_of(schema, path);
+    if (type == "number") {
+      for (const std::string& name : kOwn.at("integer"))
+        if (schema.contains(name)) refuse(path, name);
+      return number();
+    }
     if (type == "boolean") return choice({text("true"), text("false")});
     if (type == "null") return text("null");
     return type == "array" ? array_of(schema, path, depth) : object_of(schema, path, depth);
@@ -285,6 +291,23 @@ class Translator {
     if (!pattern->is_string()) fail(path, "'pattern': expected a string");
     if (least > 0 || most >= 0) refuse(path, "pattern' beside 'minLength' or 'maxLength");
     return quoted(regex_in_json_string(pattern->get<std::string>()));
+  }
+
+  Part integer_of(const Json& schema, const std::string& path) {
+    // The nearest integer inside of a bound, cut to what integers() has.
+    const auto bound = [&](const char* name, double otherwise, double sign, bool open) {
+      const auto at = schema.find(name);
+      if (at == schema.end()) return otherwise;
+      if (!at->is_number()) fail(path, std::string("'") + name + "': expected a number");
+      const double v = sign * at->get<double>(), next = open ? std::floor(v) + 1 : std::ceil(v);
+      return std::clamp(sign * next, -1e17, 1e17);
+    };
+    const double low =
+        std::max(bound("minimum", -1e17, 1, false), bound("exclusiveMinimum", -1e17, 1, true));
+    const double high =
+        std::min(bound("maximum", 1e17, -1, false), bound("exclusiveMaximum", 1e17, -1, true));
+    if (low == -1e17 && high == 1e17) return integer();
+    return integers(static_cast<int64_t>(low), static_cast<int64_t>(high));
   }
 
   Part array_of(const Json& schema, const std::string& path, int depth) {

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include "llm/grammar/integer_range.hpp"
 #include "llm/grammar/json_schema.hpp"
 #include "llm/grammar/regex.hpp"
 #include "tenon/tenon.hpp"
@@ -130,6 +131,30 @@ TEST_CASE("schema: types") {
   check_schema("true", {"[1, {\"a\": null}]", "\"x\"", "{}", "[]"}, {"[1,]", "{a: 1}", "[[]"});
 }
 
+TEST_CASE("schema: integers between bounds") {
+  check_schema(R"({"type": "integer", "minimum": 1})", {"1", "20", "9999999999999999"},
+               {"0", "-1", "01"});
+  check_schema(R"({"type": "integer", "exclusiveMinimum": -1.5, "exclusiveMaximum": 2})",
+               {"-1", "0", "1"}, {"-2", "2", "-0"});
+  check_schema(R"({"type": ["integer", "null"], "maximum": -7})", {"-7", "-10", "null"},
+               {"-6", "0", "7"});
+  check_schema(R"({"type": "integer", "minimum": 3, "maximum": 2})", {}, {"2", "3", ""});
+  for (const auto& [low, high] : std::vector<std::pair<int, int>>{{0, 0},
+                                                                  {-1, 1},
+                                                                  {7, 105},
+                                                                  {-105, -7},
+                                                                  {99, 1000},
+                                                                  {-340, 217},
+                                                                  {10, 99},
+                                                                  {-1000, 999}}) {
+    CAPTURE(low);
+    CAPTURE(high);
+    const auto grammar = compiled({integers(low, high)});
+    for (int i = -1200; i <= 1200; ++i)
+      if (matches(grammar, std::to_string(i)) != (low <= i && i <= high)) FAIL_CHECK(i);
+  }
+}
+
 TEST_CASE("schema: patterns see the text, not its escapes") {
   check_schema(R"({"type": "string", "pattern": "^[a-z\"]+\\n?$"})", {R"("ab")", R"("a\"b\n")"},
                {R"("A")", R"("")", R"("a"b")"});
@@ -172,7 +197,7 @@ TEST_CASE("schema: alternatives and references, also to themselves") {
 }
 
 TEST_CASE("schema: refusals name the path and the keyword") {
-  CHECK(schema_refusal(R"({"properties": {"a": {"type": "integer", "minimum": 1}}})",
+  CHECK(schema_refusal(R"({"properties": {"a": {"type": "number", "minimum": 1}}})",
                        TENON_UNSUPPORTED) ==
         "JSON schema, #/properties/a: 'minimum' is not supported");
   CHECK(schema_refusal(R"({"type": "strin"})", TENON_INVALID_ARGUMENT) ==
