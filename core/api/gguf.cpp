@@ -223,9 +223,14 @@ tenon_status* tenon_gguf_load(const tenon_gguf* gguf, uint32_t tensor, tenon_sto
       s.borrow(where, key, {t.format->dtype, Shape(t.shape())}, content, gguf->file.owner(t));
       return;
     }
-    if (to == TENON_DTYPE_NONE)
-      fail(Code::unsupported, "tensor '", t.name, "': is of the block format ", t.format->name,
-           "; expected a dtype to decode it to");
+    if (to == TENON_DTYPE_NONE) {
+      if (where != Space::weight)
+        fail(Code::unsupported, "tensor '", t.name, "': is of the block format ", t.format->name,
+             "; only weights may have blocks");
+      const DType blocks{static_cast<tenon_dtype>(TENON_DTYPE_BLOCKS + t.format->gguf_type)};
+      s.borrow(where, key, {blocks, Shape(t.shape())}, content, gguf->file.owner(t));
+      return;
+    }
     const Type type{to, Shape(t.shape())};
     Bytes decoded(to < TENON_DTYPE_COUNT ? type_bytes(type) : 0);
     decode_blocks(*t.format, content, to, decoded.data());

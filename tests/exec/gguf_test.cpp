@@ -117,7 +117,8 @@ TEST_SUITE("gguf") {
       m.load("w", other, TENON_SPACE_WEIGHT, "w", f64);
       m.load("q", store, TENON_SPACE_WEIGHT, "q", f32);
       m.load("q", store, TENON_SPACE_WEIGHT, "half", bf16);
-      CHECK(code_of([&] { m.load("q", store, TENON_SPACE_WEIGHT, "q"); }) == TENON_UNSUPPORTED);
+      m.load("q", store, TENON_SPACE_WEIGHT, "blocks");
+      CHECK(code_of([&] { m.load("q", store, TENON_SPACE_STATE, "q"); }) == TENON_UNSUPPORTED);
       CHECK(code_of([&] { m.load("none", store, TENON_SPACE_WEIGHT, "q"); }) == TENON_NOT_FOUND);
       CHECK(code_of([&] { m.load("q", store, TENON_SPACE_WEIGHT, "q", i32); }) ==
             TENON_UNSUPPORTED);
@@ -128,6 +129,16 @@ TEST_SUITE("gguf") {
     CHECK(store.get<float>(TENON_SPACE_WEIGHT, "q") == decoded);
     const auto half = store.get<BF16>(TENON_SPACE_WEIGHT, "half");
     CHECK(half[77].bits == BF16(decoded[77]).bits);
+    {
+      // Blocks stay blocks: a product decodes them.
+      Graph g;
+      const Value w = g.weight("blocks", {static_cast<tenon_dtype>(TENON_DTYPE_Q4_K), {1, 256}});
+      g.output("y", g.dequantize_blocks(w)[0]);
+      const Executable exe(runtime(), g, store, {.device = "cpu:0"});
+      Context run(exe);
+      run.run();
+      CHECK(run.get<float>("y") == decoded);
+    }
     for (const char* device : {"cpu:0", "template:0", "adversary:0"}) {
       const Executable exe(runtime(), doubling(false), store, {.device = device});
       Context run(exe);

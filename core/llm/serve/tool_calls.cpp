@@ -4,6 +4,9 @@
 
 #include <algorithm>
 
+#include "llm/chat/json_text.hpp"
+#include "tenon/tenon.hpp"
+
 namespace tenon::llm::serve {
 namespace {
 
@@ -21,6 +24,15 @@ size_t partial(std::string_view text, std::string_view mark) {
   for (size_t n = std::min(text.size(), mark.size() - 1); n > 0; --n)
     if (text.substr(text.size() - n) == mark.substr(0, n)) return n;
   return 0;
+}
+
+// Null if the text is no JSON.
+Json parsed(const std::string& text) {
+  try {
+    return parse_json(text, "call");
+  } catch (const Error&) {
+    return nullptr;
+  }
 }
 
 }  // namespace
@@ -59,7 +71,7 @@ std::string ToolParser::push(const std::string& part) {
 
 // One call or a list of them.
 bool ToolParser::take(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = parsed(text);
   const Json list = json.is_array() ? json : Json::array({json});
   std::vector<ToolCall> found;
   for (const Json& one : list) {
@@ -70,8 +82,7 @@ bool ToolParser::take(const std::string& text) {
     for (const char* key : {"arguments", "parameters"})
       if (one.contains(key)) arguments = one[key];
     // Some templates make models write the arguments as a text of JSON.
-    if (arguments.is_string())
-      arguments = Json::parse(arguments.get<std::string>(), nullptr, false);
+    if (arguments.is_string()) arguments = parsed(arguments.get<std::string>());
     if (!arguments.is_object()) return false;
     found.push_back({name, arguments.dump(-1, ' ', false, Json::error_handler_t::replace)});
   }

@@ -6,7 +6,7 @@ namespace tenon::cuda {
 
 sdk::Kernel make_splat_project(const sdk::op::splat_project& n, const sdk::Node& node) {
   const sdk::Type& means = n.means.type();
-  if (n.response != "ewa") throw Refusal::attribute("response", n.response);
+  if (n.response != "ewa") throw sdk::Refusal::attribute("response", n.response);
   const int64_t images = n.viewmats.type().dims[0], points = means.dims[0];
   const args::SplatProject s{.points = points,
                              .pairs = images * points,

@@ -145,9 +145,9 @@ TENON_API tenon_status* tenon_gguf_tensor_at(const tenon_gguf* gguf, uint32_t in
 // Returns the index of a tensor, or TENON_NONE.
 TENON_API uint32_t tenon_gguf_find_tensor(const tenon_gguf* gguf, tenon_str name);
 
-// Sets a tensor as an entry of a store. to: TENON_DTYPE_NONE keeps a plain tensor as it is, without a
-// copy (tenon_store_borrow()), and refuses block formats with TENON_UNSUPPORTED; f32, f16, bf16 or
-// f64: the tensor is decoded to it, or kept without a copy if it has this dtype.
+// Sets a tensor as an entry of a store. to: TENON_DTYPE_NONE keeps the tensor as it is, without a
+// copy (tenon_store_borrow()); block formats become their dtype of blocks, for weights only; f32,
+// f16, bf16 or f64: the tensor is decoded to it, or kept without a copy if it has this dtype.
 TENON_API tenon_status* tenon_gguf_load(const tenon_gguf* gguf, uint32_t tensor,
                                         tenon_store* store, uint32_t space, tenon_str name,
                                         tenon_dtype to);
