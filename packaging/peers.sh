@@ -7,6 +7,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 packages=(numpy==2.4.6 scipy==1.17.1 torch==2.15.0 transformers==5.24.0 gguf==0.19.0 accelerate==1.15.0)
+packages=(numpy==2.4.6 scipy==1.17.1 torch==2.15.0 transformers==5.24.0 jsonschema==4.26.0)
 peers=$PWD/build/peers
 
 skip() {
@@ -41,7 +42,7 @@ fi
 restore() { cmake --preset test -UTENON_PYTHON >/dev/null; }
 trap restore EXIT
 cmake --preset test -DTENON_PYTHON="$python" >/dev/null
-cmake --build --preset test --target tenon tenon_plugin_cpu lm_probe chat_probe llm_probe
+cmake --build --preset test --target tenon tenon_plugin_cpu lm_probe chat_probe llm_probe tokenizer_probe grammar_probe
 for example in neighbours listen; do  # without their libraries they are no targets
   if [ "$(cmake --build --preset test --target help | grep -c "^$example:")" -gt 0 ]; then
     cmake --build --preset test --target "$example"

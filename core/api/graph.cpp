@@ -117,8 +117,9 @@ tenon_status* tenon_graph_constant(tenon_graph* graph, tenon_dtype dtype, uint32
   return door("tenon_graph_constant", [&] {
     if (size && !data) fail(Code::invalid_argument, "constant: data is NULL");
     const Type type = type_from(dtype, rank, dims);
-    if (tenon_dtype_bits(dtype) == 0) fail(Code::dtype_mismatch, "constant: the dtype is unknown");
+    if (!tenon_dtype_known(dtype)) fail(Code::dtype_mismatch, "constant: the dtype is unknown");
     if (!type.shape.numeric()) fail(Code::shape_mismatch, "constant: a dim is negative");
+    want_whole_blocks(type, "constant");
     if (const uint64_t expected = type_bytes(type); size != expected)
       fail(Code::invalid_argument, "constant: ", type.text(), " has ", expected, " bytes, got ",
            size);

@@ -40,7 +40,7 @@ bool is_dense(const Shape& shape, const int64_t* strides) {
 Checked checked(Runtime* runtime, const tenon_tensor* given, std::string_view what) {
   if (!given) fail(Code::invalid_argument, what, ": the tensor is NULL");
   const tenon_tensor t = taken(given, what);
-  if (tenon_dtype_bits(t.dtype) == 0) fail(Code::dtype_mismatch, what, ": the dtype is unknown");
+  if (!tenon_dtype_known(t.dtype)) fail(Code::dtype_mismatch, what, ": the dtype is unknown");
   if (t.flags & ~TENON_TENSOR_READ_ONLY)
     fail(Code::invalid_argument, what, ": flags ", t.flags, ": bits ",
          t.flags & ~TENON_TENSOR_READ_ONLY, " are unknown");
@@ -51,6 +51,7 @@ Checked checked(Runtime* runtime, const tenon_tensor* given, std::string_view wh
               .device = nullptr,
               .read_only = (t.flags & TENON_TENSOR_READ_ONLY) != 0};
   if (!out.type.shape.numeric()) fail(Code::shape_mismatch, what, ": a dim is negative");
+  want_whole_blocks(out.type, what);
   const uint64_t dense = dense_bytes(out.type, what);
   if (dense && !t.data) fail(Code::invalid_argument, what, ": data is NULL");
   if (out.strides && (dense == 0 || is_dense(out.type.shape, out.strides))) out.strides = nullptr;
@@ -85,7 +86,9 @@ void check_reach(const Shape& shape, const int64_t* strides, uint64_t room, std:
 
 Bytes gathered(const Checked& t, std::string_view what) {
   const uint64_t each = tenon_dtype_bits(t.type.dtype) / 8;
-  if (each == 0) fail(Code::unsupported, what, ": strides on a dtype of less than a byte");
+  if (each == 0)
+    fail(Code::unsupported, what, ": strides on ", dtype_name(t.type.dtype),
+         ", whose elements are no whole bytes");
   const int rank = t.type.shape.rank();
   const int64_t elements = t.type.shape.elements();
   check_reach(t.type.shape, t.strides, t.size / each, what);

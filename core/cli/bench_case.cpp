@@ -50,6 +50,11 @@ std::vector<std::byte> content(const TensorType& type, const std::pair<double, d
     return range->first + (range->second - range->first) * lm::uniform(1, i);
   };
   const auto whole = [&](size_t i) { return std::floor(number(i)); };
+  if (sdk::is_blocks(type.dtype)) {
+    if (range) throw UsageError("--fill: expected an input of numbers, got blocks");
+    lm::fill_blocks(1, bytes);
+    return bytes;
+  }
   switch (type.dtype) {
     case f32:
       write_all<float>(bytes, number);

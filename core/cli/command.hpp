@@ -44,8 +44,9 @@ Command calibrate_command();
 Command cache_command();
 Command lm_train_command();
 Command lm_generate_command();
-Command llm_convert_command();
 Command llm_run_command();
+Command llm_serve_command();
+Command llm_convert_command();
 Command completions_command();
 
 // Loads plugins as the common options say. Throws if a plugin of --plugin fails; prints a warning

@@ -182,6 +182,8 @@ class Inputs {
 
   // Floats are standard normal, integers 0 to 9, bools 0 or 1.
   static void fill(Tensor& t, uint64_t seed) {
+    if (sdk::is_blocks(t.dtype()))
+      return lm::fill_blocks(seed, {static_cast<std::byte*>(t.data()), t.size()});
     const bool whole = !sdk::is_float(t.dtype()) && !sdk::is_complex(t.dtype());
     const double most = t.dtype() == boolean ? 2 : 10;
     const auto number = [&](size_t i) {

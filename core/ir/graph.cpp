@@ -175,12 +175,26 @@ void check_types(const NodeInfo& node, const std::vector<Type>& types, const std
   for (size_t k = 0; k < types.size(); ++k) {
     const Type& t = types[k];
     const bool wanted = k < node.outputs.size() && node.outputs[k];
+    if (wanted && is_blocks(t.dtype))
+      fail(Code::dtype_mismatch, who, ": output ", node.op->schema->output_name(k), ": is ",
+           t.text(), "; no op makes blocks");
     if (wanted && tenon_dtype_bits(t.dtype) == 0)
       fail(Code::invalid_argument, who, ": output ", node.op->schema->output_name(k),
            " has no type here");
     for (Dim d : t.shape) check(d >= 0, who, ": its shape rule gave a negative dim");
     t.shape.elements();  // fails on overflow
   }
+}
+
+// Refuses blocks as an operand of an op that does not read them.
+void want_blocks_read(const Graph& graph, const NodeInfo& node, const Infer& infer) {
+  if (node.op->traits & kReadsBlocks) return;
+  for (size_t k = 0; k < node.operands.size(); ++k)
+    if (const Value v = node.operands[k]; v && is_blocks(graph.type(v).dtype))
+      infer.fail(Code::dtype_mismatch, "operand ", node.op->schema->operand_name(k, node.lists),
+                 ": got ", graph.type(v).text(),
+                 "; blocks are read by the ops of family dequant alone: dequantize_blocks makes "
+                 "numbers of them");
 }
 
 template <class T>
@@ -226,6 +240,7 @@ bool has_output_list(const OpRecord& op) {
 std::vector<Type> infer_types(const Graph& graph, const NodeInfo& node, size_t count) {
   std::vector<Type> types(count);
   Infer infer(graph, node, types);
+  want_blocks_read(graph, node, infer);
   node.op->shape(infer, graph, node);
   check_types(node, types, infer.who());
   return types;
@@ -258,8 +273,12 @@ Value Graph::add_named(Space space, std::string_view value_name, const Type& typ
   constexpr std::string_view words[] = {"node", "input", "weight", "constant", "state"};
   const std::string_view word = words[static_cast<size_t>(space)];
   if (value_name.empty()) fail(Code::invalid_argument, word, ": the name is empty");
-  if (tenon_dtype_bits(type.dtype) == 0)
+  if (!tenon_dtype_known(type.dtype))
     fail(Code::dtype_mismatch, word, " '", value_name, "': the dtype is unknown");
+  if (is_blocks(type.dtype) && space == Space::state)
+    fail(Code::dtype_mismatch, "state '", value_name, "': is ", type.text(),
+         "; only inputs, weights and constants may have blocks");
+  if (is_blocks(type.dtype)) want_whole_blocks(type, cat(word, " '", value_name, "'"));
   if (find(space, value_name))
     fail(Code::invalid_argument, word, " '", value_name, "' exists already");
   for (Dim d : type.shape)
@@ -292,6 +311,7 @@ Value Graph::state(std::string_view value_name, const Type& type) {
 }
 
 Value Graph::constant(const Type& type, std::shared_ptr<const Bytes> data) {
+  want_whole_blocks(type, "constant");
   const uint64_t size = type_bytes(type);
   if (!data || data->size() != size)
     fail(Code::invalid_argument, "constant ", type.text(), ": expected ", size, " bytes, got ",
@@ -352,6 +372,9 @@ void Graph::output(std::string_view output_name, Value value) {
   if (output_name.empty()) fail(Code::invalid_argument, "output: the name is empty");
   if (value.id >= value_count())
     fail(Code::invalid_argument, "output '", output_name, "': no value of this graph");
+  if (is_blocks(type(value).dtype))
+    fail(Code::dtype_mismatch, "output '", output_name, "': is ", type(value).text(),
+         "; only inputs, weights and constants may have blocks");
   if (!output_names_.emplace(std::string(output_name), static_cast<uint32_t>(outputs_.size()))
            .second)
     fail(Code::invalid_argument, "output '", output_name, "' exists already");
@@ -364,6 +387,9 @@ void Graph::update(Value target, Value value) {
   const ValueInfo& t = values_[target.id];
   if (t.space != Space::weight && t.space != Space::state)
     fail(Code::invalid_argument, "update: the target is neither a weight nor state");
+  if (is_blocks(t.type.dtype))
+    fail(Code::dtype_mismatch, "update '", t.name, "': is ", t.type.text(),
+         "; weights of blocks are not updated");
   const Type& given = type(value);
   // Unknown types are checked when shapes are bound.
   if (given.dtype != TENON_DTYPE_NONE && given.shape.numeric() && given != t.type)

@@ -106,7 +106,7 @@ class Parser {
   DType dtype() {
     const auto t =
         lex_.peek().kind == Kind::word ? dtype_from_name(lex_.peek().text) : std::nullopt;
-    if (!t || tenon_dtype_bits(*t) == 0) lex_.expected("a dtype such as f32");
+    if (!t || !tenon_dtype_known(*t)) lex_.expected("a dtype such as f32");
     lex_.take();
     return *t;
   }
@@ -127,6 +127,11 @@ class Parser {
       t.shape.push(d);
     }
     if (t.shape.numeric()) checked(at, [&] { return t.shape.elements(); });
+    if (is_blocks(t.dtype))
+      checked(at, [&] {
+        want_whole_blocks(t, "type");
+        return 0;
+      });
     return t;
   }
 

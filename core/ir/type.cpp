@@ -7,9 +7,8 @@
 namespace tenon::core {
 
 std::optional<DType> dtype_from_name(std::string_view name) {
-  for (DType t = 1; t < TENON_DTYPE_COUNT; ++t)
-    if (dtype_name(t) == name) return t;
-  return std::nullopt;
+  const DType t = sdk::dtype_named(name);
+  return t == TENON_DTYPE_NONE ? std::nullopt : std::optional(t);
 }
 
 int64_t Shape::elements() const {
@@ -41,6 +40,20 @@ std::string Type::text() const { return cat(dtype_name(dtype), shape.text()); }
 
 uint64_t type_bytes(const Type& type) {
   return tenon_dense_bytes(type.dtype, type.shape.elements());
+}
+
+void want_whole_blocks(const Type& type, std::string_view who) {
+  const tenon_block block = tenon_dtype_block(type.dtype);
+  if (block.elements == 0) return;
+  const int rank = type.shape.rank();
+  if (!type.shape.numeric())
+    fail(Code::shape_mismatch, who, ": ", type.text(),
+         " has blocks; expected dims without symbols");
+  if (rank == 0 || type.shape[rank - 1] % block.elements != 0)
+    fail(Code::shape_mismatch, who, ": ", type.text(),
+         ": expected a last dim that is a multiple of ", block.elements, ", a block of ",
+         dtype_name(type.dtype), ", got ",
+         rank == 0 ? std::string("no dim") : std::to_string(type.shape[rank - 1]));
 }
 
 int normalize_axis(int64_t axis, int rank, std::string_view who) {

@@ -25,6 +25,7 @@ inline constexpr DType kF32 = TENON_DTYPE_F32, kF16 = TENON_DTYPE_F16, kBF16 = T
 std::optional<DType> dtype_from_name(std::string_view name);
 using sdk::acc_dtype;  // acc(T)
 using sdk::dtype_name;
+using sdk::is_blocks;
 using sdk::is_complex;
 using sdk::is_float;    // F
 using sdk::is_half;     // H
@@ -78,6 +79,10 @@ struct Type {
 
 // The size in bytes of a dense value.
 uint64_t type_bytes(const Type& type);
+
+// Blocks lie along the last axis: refuses a type whose last dim is no multiple of a block, or that
+// has symbols. Other dtypes pass. Messages start with `who`.
+void want_whole_blocks(const Type& type, std::string_view who);
 
 // Maps an axis in [-rank, rank) to [0, rank). Messages start with `who`.
 int normalize_axis(int64_t axis, int rank, std::string_view who);

@@ -47,7 +47,11 @@ class Verifier {
       return;
     }
     if (info.node != kNone) bad(value_text(v), ": is made by no node and names one");
-    if (tenon_dtype_bits(info.type.dtype) == 0) bad(value_text(v), ": has no dtype");
+    if (!tenon_dtype_known(info.type.dtype)) bad(value_text(v), ": has no dtype");
+    if (is_blocks(info.type.dtype)) {
+      if (info.space == Space::state) bad(value_text(v), ": is state of ", info.type.text());
+      want_whole_blocks(info.type, cat("graph: ", value_text(v)));
+    }
     for (Dim d : info.type.shape) {
       if (!is_symbol(d)) continue;
       if (info.space != Space::input) bad(value_text(v), ": only inputs may have symbolic dims");
@@ -121,6 +125,8 @@ class Verifier {
       if (o.name.empty() || !names.insert(o.name).second)
         bad("output '", o.name, "': name empty or used twice");
       if (o.value.id >= g_.value_count()) bad("output '", o.name, "' does not exist");
+      if (is_blocks(g_.type(o.value).dtype))
+        bad("output '", o.name, "': is ", g_.type(o.value).text());
     }
   }
 

@@ -241,6 +241,18 @@ void Engine::clear(int64_t slot) {
   parts_->lengths[static_cast<size_t>(slot)] = 0;
 }
 
+bool Engine::truncate(int64_t slot, int64_t length) {
+  parts_->check_slot(slot);
+  int64_t& now = parts_->lengths[static_cast<size_t>(slot)];
+  if (length < 0 || length > now)
+    throw Error(TENON_INVALID_ARGUMENT, "engine: slot " + std::to_string(slot) + " has " +
+                                            std::to_string(now) + " tokens, cannot keep " +
+                                            std::to_string(length));
+  const bool can = length == now || length == 0 || !parts_->config.recurrent();
+  now = can ? length : 0;
+  return can;
+}
+
 std::vector<Engine::Next> Engine::step(std::span<const Piece> pieces, bool want_logits) {
   Parts& p = *parts_;
   std::set<int64_t> slots;

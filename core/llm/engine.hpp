@@ -80,6 +80,9 @@ class Engine {
   std::vector<Next> step(std::span<const Piece> pieces, bool want_logits);
   int64_t length(int64_t slot) const;
   void clear(int64_t slot);
+  // Forgets what stands behind the first `length` tokens of a slot. False if the model cannot, and
+  // the slot is cleared then: the state of a recurrent model has no past.
+  bool truncate(int64_t slot, int64_t length);
 
   // Logits behind each token of a sequence, [tokens, vocab]. Uses and clears slot 0.
   std::vector<float> all_logits(const std::vector<int64_t>& tokens);

@@ -92,13 +92,17 @@ std::vector<int64_t> ModelText::text_ids(const std::string& text) const {
 }
 
 std::vector<int64_t> ModelText::chat_ids(const std::vector<Message>& messages) const {
+  ChatOptions options;
+  for (const Message& m : messages)
+    options.messages.push_back({{"role", m.role}, {"content", m.content}});
+  return chat_ids(options);
+}
+
+std::vector<int64_t> ModelText::chat_ids(const ChatOptions& options) const {
   if (!chat_)
     throw Error(TENON_UNSUPPORTED, model_ +
                                        ": the model has no chat template; hint: a prompt "
                                        "without a conversation");
-  ChatOptions options;
-  for (const Message& m : messages)
-    options.messages.push_back({{"role", m.role}, {"content", m.content}});
   // The template writes all special tokens itself.
   const std::vector<TokenId> ids =
       tokenizer_.encode(chat_->render(options), {.add_special = false});

@@ -27,6 +27,8 @@ class ModelText {
   std::vector<int64_t> text_ids(const std::string& text) const;
   // Token ids of a conversation that the assistant continues. Throws without a chat template.
   std::vector<int64_t> chat_ids(const std::vector<Message>& messages) const;
+  // The same for messages with tools and whatever else the template knows.
+  std::vector<int64_t> chat_ids(const ChatOptions& options) const;
   // Tokens that end an answer.
   std::vector<int64_t> end_ids() const;
 

@@ -128,6 +128,9 @@ int64_t scan_length(const Infer& i, const op::scan& n) {
     if (shape.rank() == 0)
       i.fail(Code::shape_mismatch, "operand xs: entry ", k,
              ": expected rank 1 or more: its slices are taken along axis 0");
+    if (is_blocks(i.dtype(n.xs[k])))
+      i.fail(Code::dtype_mismatch, "operand xs: entry ", k, ": got ", i.type(n.xs[k]).text(),
+             "; blocks are passed as captured");
     if (length == -1) length = shape[0];
     if (slice_type(i.type(n.xs[k])).shape.elements() * tenon_dtype_bits(i.dtype(n.xs[k])) % 8)
       i.fail(Code::unsupported, "operand xs: entry ", k, ": the slices of ", i.type(n.xs[k]).text(),
@@ -278,18 +281,22 @@ void through_functions(Grad& g, const Op&) {
   g.through_functions();
 }
 
-constexpr Record<op::if_> kIf{
-    .shape = if_shape, .grad = through_functions<op::if_>, .flops = if_flops, .bytes = if_bytes};
+constexpr Record<op::if_> kIf{.shape = if_shape,
+                              .grad = through_functions<op::if_>,
+                              .flops = if_flops,
+                              .bytes = if_bytes,
+                              .traits = kReadsBlocks};
 constexpr Record<op::while_> kWhile{.shape = while_shape,
                                     .grad = through_functions<op::while_>,
                                     .lower = while_lower,
                                     .flops = while_flops,
                                     .bytes = while_bytes,
-                                    .traits = kGradOfDecomposition};
+                                    .traits = kGradOfDecomposition | kReadsBlocks};
 constexpr Record<op::scan> kScan{.shape = scan_shape,
                                  .grad = through_functions<op::scan>,
                                  .flops = scan_flops,
-                                 .bytes = scan_bytes};
+                                 .bytes = scan_bytes,
+                                 .traits = kReadsBlocks};
 
 // ---- binding
 

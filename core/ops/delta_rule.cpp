@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ops/control.hpp"
+#include "ops/padded.hpp"
 #include "ops/table.hpp"
 #include "ops/wanted.hpp"
 
@@ -322,16 +323,48 @@ double delta_flops(const Cost& c, const Op& n) {
   return (kBackward ? 26 : 7) * c.elements(n.v) * c.dim(n.q, 0);
 }
 
+// ---- padding: tokens of zeros leave the state as it is, and so do keys of zeros
+
+template <class Op>
+bool delta_padded(Padded& p, const Op& n) {
+  constexpr int kTokens = 1, kHeads = 2, kLast = 3;
+  if (!p.same_multiple(n.v, n.q, kHeads))
+    return p.refuse("value heads of a key head depend on a padded axis");
+  if (p.along(n.q, kLast) && is_unset(n.scale))
+    return p.refuse("its scale depends on a padded axis");
+  if (n.cu_seqlens) {
+    if (p.along(n.q, kTokens)) return p.refuse("packed sequences end with a padded axis");
+    // Sequences that are not there are empty ones at the end.
+    p.fill(n.cu_seqlens, 0, p.b.scalar_int(p.type(n.cu_seqlens).dtype, p.type(n.q).shape[kTokens]));
+  }
+  for (const Value v : {n.q, n.k, n.v, n.g, n.beta}) p.fill(v, kTokens, Fill::zero);
+  for (const Value v : {n.q, n.k}) p.fill(v, kLast, Fill::zero);
+  if (p.rank(n.g) == 4) p.fill(n.g, kLast, Fill::zero);
+  p.fill(n.state, 2, Fill::zero);
+  return true;
+}
+
+// Sums over the columns of the state.
+bool delta_backward_padded(Padded& p, const op::gated_delta_rule_backward& n) {
+  if (!delta_padded(p, n)) return false;
+  p.fill(n.dout, 1, Fill::zero);
+  p.fill(n.dstate_out, 2, Fill::zero);
+  for (const Value v : {n.v, n.dout, n.state, n.dstate_out}) p.fill(v, 3, Fill::zero);
+  return true;
+}
+
 constexpr Record<op::gated_delta_rule> kDelta{.shape = delta_shape,
                                               .grad = delta_grad,
                                               .lower = delta_lower,
                                               .batch = delta_batch<op::gated_delta_rule>,
+                                              .padded = delta_padded<op::gated_delta_rule>,
                                               .flops = delta_flops<op::gated_delta_rule>,
                                               .bytes = each_once};
 constexpr Record<op::gated_delta_rule_backward> kDeltaBackward{
     .shape = delta_backward_shape,
     .lower = delta_backward_lower,
     .batch = delta_batch<op::gated_delta_rule_backward>,
+    .padded = delta_backward_padded,
     .flops = delta_flops<op::gated_delta_rule_backward>,
     .bytes = each_once};
 

@@ -28,6 +28,7 @@ Value with_length(Builder& b, Value x, int axis, int64_t length) {
 }
 
 void fill_zeros(Padded& p, Value x, int axis) {
+  if (!p.along(x, axis)) return;
   const DType t = p.type(x).dtype;
   if (is_float(t)) return p.fill(x, axis, Fill::zero);
   Builder& b = p.b;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ops/fft.hpp"
+#include "ops/padded.hpp"
 #include "ops/place.hpp"
 #include "ops/table.hpp"
 
@@ -112,6 +113,7 @@ double stft_flops(const Cost& c, const op::stft& n) {
 constexpr Record<op::stft> kStft{.shape = stft_shape,
                                  .words = {{"pad_mode", "reflect constant"}},
                                  .lower = stft_lower,
+                                 .padded = padded_examples<op::stft>,
                                  .flops = stft_flops,
                                  .bytes = each_once};
 
@@ -187,8 +189,11 @@ double istft_flops(const Cost& c, const op::istft& n) {
   return frames * size * (2 + 2.5 * std::log2(std::max(size, 2.0)));
 }
 
-constexpr Record<op::istft> kIstft{
-    .shape = istft_shape, .lower = istft_lower, .flops = istft_flops, .bytes = each_once};
+constexpr Record<op::istft> kIstft{.shape = istft_shape,
+                                   .lower = istft_lower,
+                                   .padded = padded_examples<op::istft>,
+                                   .flops = istft_flops,
+                                   .bytes = each_once};
 
 }  // namespace
 

@@ -135,16 +135,32 @@ void gate_grad(Grad& g, const op::group_limited_gate& n) {
                                                            .index = g.y(0)}));
 }
 
+// ---- padding: each token by itself
+
+template <class Op>
+bool gate_padded(Padded& p, const Op& n) {
+  return p.along(n.logits, -1) ? p.refuse("its experts are padded") : true;
+}
+
+bool gate_backward_padded(Padded& p, const op::group_limited_gate_backward& n) {
+  if (p.along(n.index, -1)) return p.refuse("its choices are padded");
+  // Choices of tokens that are not there may be out of range.
+  p.fill(n.index, 0, Fill::zero);
+  return gate_padded(p, n);
+}
+
 constexpr Record<op::group_limited_gate> kGate{
     .shape = gate_shape,
     .words = {{"score", kScores}, {"group_score", "top2_sum max"}},
     .grad = gate_grad,
     .lower = gate_lower,
+    .padded = gate_padded<op::group_limited_gate>,
     .flops = no_products,
     .bytes = each_once};
 constexpr Record<op::group_limited_gate_backward> kGateBackward{.shape = gate_backward_shape,
                                                                 .words = {{"score", kScores}},
                                                                 .lower = gate_backward_lower,
+                                                                .padded = gate_backward_padded,
                                                                 .flops = no_products,
                                                                 .bytes = each_once};
 

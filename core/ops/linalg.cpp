@@ -264,6 +264,47 @@ bool dense_solve_batch(Batch& v, const op::dense_solve& n) {
   return v.rank(n.b) <= v.rank(n.a) && v.add_all(n);
 }
 
+// ---- padding: padded matrices become identities, and padded rows and columns those of one. They meet
+// only zeros of what counts, so they change neither pivots nor results.
+
+bool fill_identity(Padded& p, Value a) {
+  if (p.length(a, -1) != p.length(a, -2)) return p.refuse("its matrices are padded to no square");
+  if (!p.any(a)) return true;
+  const Type t = p.type(a);
+  const Value one =
+      p.b.where(triangle(p.b, t.shape, "eq"), p.b.scalar(t.dtype, 1), p.b.scalar(t.dtype, 0));
+  for (int axis = 0; axis < t.shape.rank(); ++axis) p.fill(a, axis, one);
+  return true;
+}
+
+template <class Op>
+bool matrix_padded(Padded& p, const Op& n) {
+  return fill_identity(p, n.a);
+}
+
+bool triangular_solve_padded(Padded& p, const op::triangular_solve& n) {
+  p.fill(n.b, -2, Fill::zero);
+  return fill_identity(p, n.a);
+}
+
+void fill_right(Padded& p, Value a, Value right) {
+  p.fill(right, p.rank(right) == p.rank(a) - 1 ? -1 : -2, Fill::zero);
+}
+
+bool dense_solve_padded(Padded& p, const op::dense_solve& n) {
+  fill_right(p, n.a, n.b);
+  return fill_identity(p, n.a);
+}
+
+bool lu_solve_padded(Padded& p, const op::lu_solve& n) {
+  fill_right(p, n.lu, n.b);
+  const Type perm = p.type(n.perm);
+  const Dim size = perm.shape[perm.shape.rank() - 1];
+  for (int axis = 0; axis < perm.shape.rank(); ++axis)
+    if (p.along(n.perm, axis)) p.fill(n.perm, axis, p.b.iota({size}, 0, perm.dtype));
+  return fill_identity(p, n.lu);
+}
+
 // ---- costs
 
 double square_of(const Cost& c, Value a, double of_cube) {
@@ -287,18 +328,21 @@ constexpr Record<op::lu> kLu{.shape = lu_shape,
                              .words = {{"on_singular", "keep error nan"}},
                              .grad = lu_grad,
                              .batch = batch_all<op::lu>,
+                             .padded = matrix_padded<op::lu>,
                              .flops = lu_flops,
                              .bytes = each_once};
 constexpr Record<op::triangular_solve> kTriangularSolve{
     .shape = triangular_solve_shape,
     .grad = triangular_solve_grad,
     .batch = batch_aligned<op::triangular_solve>,
+    .padded = triangular_solve_padded,
     .flops = triangular_flops,
     .bytes = each_once};
 constexpr Record<op::cholesky> kCholesky{.shape = cholesky_shape,
                                          .words = {{"on_singular", kOnSingular}},
                                          .grad = cholesky_grad,
                                          .batch = batch_all<op::cholesky>,
+                                         .padded = matrix_padded<op::cholesky>,
                                          .flops = cholesky_flops,
                                          .bytes = each_once};
 constexpr Record<op::dense_solve> kDenseSolve{.shape = dense_solve_shape,
@@ -306,20 +350,26 @@ constexpr Record<op::dense_solve> kDenseSolve{.shape = dense_solve_shape,
                                               .grad = dense_solve_grad,
                                               .lower = dense_solve_lower,
                                               .batch = dense_solve_batch,
+                                              .padded = dense_solve_padded,
                                               .flops = dense_solve_flops,
                                               .bytes = each_once};
-constexpr Record<op::lu_solve> kLuSolve{
-    .shape = lu_solve_shape, .lower = lu_solve_lower, .flops = lu_solve_flops, .bytes = each_once};
+constexpr Record<op::lu_solve> kLuSolve{.shape = lu_solve_shape,
+                                        .lower = lu_solve_lower,
+                                        .padded = lu_solve_padded,
+                                        .flops = lu_solve_flops,
+                                        .bytes = each_once};
 constexpr Record<op::inverse> kInverse{.shape = inverse_shape,
                                        .words = {{"on_singular", kOnSingular}},
                                        .lower = inverse_lower,
                                        .batch = batch_all<op::inverse>,
+                                       .padded = matrix_padded<op::inverse>,
                                        .flops = inverse_flops,
                                        .bytes = each_once};
 constexpr Record<op::det> kDet{.shape = det_shape,
                                .grad = det_grad,
                                .lower = det_lower,
                                .batch = batch_all<op::det>,
+                               .padded = matrix_padded<op::det>,
                                .flops = det_flops,
                                .bytes = each_once};
 

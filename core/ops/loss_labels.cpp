@@ -128,9 +128,18 @@ bool nll_loss_lower(Lower& l, const op::nll_loss& n) {
   return true;
 }
 
+// Items that are not there count as ignored ones.
+bool nll_loss_padded(Padded& p, const op::nll_loss& n) {
+  if (p.along(n.x, n.axis)) return p.refuse("its classes are padded");
+  const Value ignored = p.b.scalar_int(p.type(n.labels).dtype, n.ignore_index);
+  for (int axis = 0; axis < p.rank(n.labels); ++axis) p.fill(n.labels, axis, ignored);
+  return true;
+}
+
 constexpr Record<op::nll_loss> kNllLoss{.shape = nll_loss_shape,
                                         .words = {{"reduction", kReductions}},
                                         .lower = nll_loss_lower,
+                                        .padded = nll_loss_padded,
                                         .flops = no_products,
                                         .bytes = each_once};
 
@@ -265,9 +274,39 @@ bool ctc_loss_lower(Lower& l, const op::ctc_loss& n) {
   return true;
 }
 
+// Sequences that are not there get no steps and no labels, and so the loss 0.
+bool ctc_loss_padded(Padded& p, const op::ctc_loss& n) {
+  Builder& b = p.b;
+  if (p.along(n.x, 2)) return p.refuse("its classes are padded");
+  // A length that is out of range without the padding stays so.
+  const auto keep_range = [&](Value lengths, Value of, int axis) {
+    if (!p.along(of, axis)) return;
+    const Value given = b.cast(p.value(lengths), kI64);
+    const Value beyond = b.scalar_int(kI64, p.type(of).shape[axis] + 1);
+    const Value now = b.where(b.compare("gt", given, p.length_of(of, axis)), beyond, given);
+    p.put(lengths, b.cast(now, p.type(lengths).dtype));
+  };
+  keep_range(n.x_lengths, n.x, 0);
+  keep_range(n.label_lengths, n.labels, 1);
+  if (!p.along(n.x, 1)) return true;
+  p.fill(n.x_lengths, 0, Fill::zero);
+  p.fill(n.label_lengths, 0, Fill::zero);
+  if (n.reduction != "mean") return true;
+  op::ctc_loss each = n;
+  p.replace(each);
+  each.reduction = "none";
+  const Value lengths = b.cast(p.value(n.label_lengths), kI64);
+  const DType wide = p.result(0).dtype;
+  const Value divisors = b.cast(b.max(lengths, b.scalar_int(kI64, 1)), wide);
+  const Value sum = b.sum(b.over(b.add(each), divisors), {0}, false);
+  p.out(0, b.over(sum, b.cast(p.length_of(n.x, 1), wide)));
+  return true;
+}
+
 constexpr Record<op::ctc_loss> kCtcLoss{.shape = ctc_loss_shape,
                                         .words = {{"reduction", kReductions}},
                                         .lower = ctc_loss_lower,
+                                        .padded = ctc_loss_padded,
                                         .flops = no_products,
                                         .bytes = each_once};
 

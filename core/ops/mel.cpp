@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "ops/fft.hpp"
+#include "ops/padded.hpp"
 #include "ops/table.hpp"
 #include "tenon/spectra.hpp"
 
@@ -151,10 +152,18 @@ double log_mel_flops(const Cost& c, const Op& n) {
   return 2 * c.elements(n.x) * static_cast<double>(c.shape(n.w)[0]);
 }
 
+// A power of 0 is the floor, which no maximum is below.
+bool log_mel_padded(Padded& p, const op::log_mel& n) {
+  for (int axis = 0; axis < p.rank(n.x); ++axis) fill_zeros(p, n.x, axis);
+  p.fill_all(n.w, Fill::zero);
+  return true;
+}
+
 constexpr Record<op::log_mel> kLogMel{.shape = log_mel_shape,
                                       .words = {{"log", kLogs}, {"max_scope", kScopes}},
                                       .grad = log_mel_grad,
                                       .lower = log_mel_lower,
+                                      .padded = log_mel_padded,
                                       .flops = log_mel_flops,
                                       .bytes = each_once};
 
@@ -202,10 +211,21 @@ double log_mel_backward_flops(const Cost& c, const op::log_mel_backward& n) {
   return (c.out(1) ? 3 : 2) * log_mel_flops(c, n);
 }
 
+// Positions at the maximum are counted, so other axes than that of examples must be whole.
+bool log_mel_backward_padded(Padded& p, const op::log_mel_backward& n) {
+  if (p.any(n.w) || p.any_from(n.x, 1)) return p.refuse("it works along a padded axis");
+  if (n.max_scope == "tensor" && p.along(n.x, 0))
+    return p.refuse("its maximum is over padded examples");
+  fill_zeros(p, n.x, 0);
+  p.fill(n.dy, 0, Fill::zero);
+  return true;
+}
+
 constexpr Record<op::log_mel_backward> kLogMelBackward{
     .shape = log_mel_backward_shape,
     .words = {{"log", kLogs}, {"max_scope", kScopes}},
     .lower = log_mel_backward_lower,
+    .padded = log_mel_backward_padded,
     .flops = log_mel_backward_flops,
     .bytes = each_once};
 
@@ -254,6 +274,11 @@ double log_mel_spectrogram_flops(const Cost& c, const op::log_mel_spectrogram& n
   return frames * size * (1 + 2.5 * std::log2(std::max(size, 2.0)) + 2);
 }
 
+bool log_mel_spectrogram_padded(Padded& p, const op::log_mel_spectrogram& n) {
+  if (n.max_scope == "tensor") p.fill(n.x, 0, Fill::zero);  // silence
+  return padded_examples(p, n);
+}
+
 constexpr Record<op::log_mel_spectrogram> kLogMelSpectrogram{
     .shape = log_mel_spectrogram_shape,
     .words = {{"scale", kScales},
@@ -262,6 +287,7 @@ constexpr Record<op::log_mel_spectrogram> kLogMelSpectrogram{
               {"log", kLogs},
               {"max_scope", kScopes}},
     .lower = log_mel_spectrogram_lower,
+    .padded = log_mel_spectrogram_padded,
     .flops = log_mel_spectrogram_flops,
     .bytes = each_once};
 

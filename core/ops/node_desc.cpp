@@ -23,7 +23,7 @@ tenon_tensor_type to_c(const Type& type) {
 
 Type numeric_type(const tenon_tensor_type* given, std::string_view what) {
   const tenon_tensor_type t = taken(&need(given, what), what);
-  if (tenon_dtype_bits(t.dtype) == 0)
+  if (!tenon_dtype_known(t.dtype))
     fail(Code::dtype_mismatch, what, ": the dtype ", t.dtype, " is unknown");
   if (t.rank > TENON_MAX_RANK)
     fail(Code::unsupported, what, ": expected at most ", TENON_MAX_RANK, " axes, got ", t.rank);
@@ -32,6 +32,7 @@ Type numeric_type(const tenon_tensor_type* given, std::string_view what) {
       fail(Code::shape_mismatch, what, ": expected dims >= 0, got ", t.dims[i], " on axis ", i);
   const Type type{t.dtype, shape_from(t.rank, t.dims)};
   type.shape.elements();  // fails on overflow
+  want_whole_blocks(type, what);
   return type;
 }
 

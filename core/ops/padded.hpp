@@ -184,4 +184,13 @@ bool padded_off_axis(Padded& p, const Op& n) {
   return p.along(n.x, n.axis) ? p.refuse("it works along a padded axis") : true;
 }
 
+// Of those that compute each example, along the first axis of x, by itself.
+template <class Op>
+bool padded_examples(Padded& p, const Op& n) {
+  if (p.any_from(n.x, 1)) return p.refuse("it works along a padded axis");
+  if constexpr (requires { n.window; })
+    if (p.any(n.window)) return p.refuse("its window is padded");
+  return true;
+}
+
 }  // namespace tenon::core

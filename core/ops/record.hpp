@@ -33,6 +33,7 @@ inline constexpr uint32_t kExtent = 128;
 // Its first output is an integer that carries a gradient to the operands: a float of the output's
 // shape.
 inline constexpr uint32_t kStraightThrough = 256;
+inline constexpr uint32_t kReadsBlocks = 512;  // its operands may consist of blocks
 inline constexpr uint32_t kReduction = 16;  // folds axes of its only operand; may end a fused body
 
 // The view of a shape rule. All operand types are numeric. fail() names op and node.

@@ -70,9 +70,15 @@ bool cumprod_lower(Lower& l, const op::cumprod& n) {
   return true;
 }
 
+bool cumprod_padded(Padded& p, const op::cumprod& n) {
+  if (n.reverse) p.fill(n.x, n.axis, Fill::one);
+  return true;
+}
+
 constexpr Record<op::cumprod> kCumprod{.shape = scan_shape<op::cumprod>,
                                        .lower = cumprod_lower,
                                        .batch = batch_along_axis<op::cumprod>,
+                                       .padded = cumprod_padded,
                                        .flops = no_products,
                                        .bytes = each_once};
 

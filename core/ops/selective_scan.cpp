@@ -2,6 +2,7 @@
 // Records of the selective_scan family: selective_scan selective_scan_backward. The decompositions
 // are scans over the steps; each step computes all states at once.
 #include "ops/control.hpp"
+#include "ops/padded.hpp"
 #include "ops/table.hpp"
 #include "ops/wanted.hpp"
 
@@ -298,11 +299,58 @@ double scan_flops(const Cost& c, const Op& n) {
   return (kBackward ? kBackwardFlops : kForwardFlops) * c.elements(n.u) * c.dim(n.a, 0);
 }
 
+// ---- padding: steps without a width leave the state as it is
+
+// Fills what both directions read. `last`: the state behind the last step counts.
+template <class Op>
+bool scan_padded(Padded& p, const Op& n, bool last) {
+  const bool bdl = n.layout == "bdl", groups = p.rank(n.b) == 4;
+  const int channel = bdl ? 1 : 2, step = bdl ? 2 : 1;
+  if (groups && !p.same_multiple(n.u, n.b, channel))
+    return p.refuse("channels of a group depend on a padded axis");
+  const int state_axis = bdl ? p.rank(n.b) - 2 : p.rank(n.b) - 1;
+  for (const Value v : {n.b, n.c}) p.fill(v, state_axis, Fill::zero);
+  p.fill(n.a, 1, Fill::zero);
+  p.fill(n.h0, 2, Fill::zero);
+  if (!p.along(n.u, step)) return true;
+  p.fill(n.u, step, Fill::zero);
+  if (n.dt_softplus) {
+    p.fill(n.dt, step, Fill::lowest);
+  } else if (n.dt_bias) {
+    // The sum with the bias is 0, but for rounding to a narrower dtype.
+    constexpr bool kBackward = requires { n.dy; };
+    if (last && (kBackward || p.type(n.dt).dtype != p.type(n.dt_bias).dtype))
+      return p.refuse("the last state follows padded steps, whose widths get a bias");
+    const Value bias = p.b.cast(p.b.neg(p.value(n.dt_bias)), p.type(n.dt).dtype);
+    p.fill(n.dt, step, bdl ? p.b.unsqueeze(bias, 1) : bias);
+  } else {
+    p.fill(n.dt, step, Fill::zero);
+  }
+  for (const Value v : {n.b, n.c}) p.fill(v, bdl ? p.rank(v) - 1 : 1, Fill::zero);
+  return true;
+}
+
+bool selective_scan_padded(Padded& p, const op::selective_scan& n) {
+  return scan_padded(p, n, n.want_h_last);
+}
+
+// Sums over sequences, channels and steps: all that is padded is 0, but widths of steps.
+bool selective_scan_backward_padded(Padded& p, const op::selective_scan_backward& n) {
+  const int step = n.layout == "bdl" ? 2 : 1;
+  if (!scan_padded(p, n, bool(n.dh_last))) return false;
+  for (const Value v : {n.dy, n.u, n.a, n.b, n.c, n.d, n.z, n.dt_bias, n.h0, n.dh_last})
+    p.fill_all(v, Fill::zero);
+  for (int axis = 0; axis < p.rank(n.dt); ++axis)
+    if (axis != step) p.fill(n.dt, axis, Fill::zero);
+  return true;
+}
+
 constexpr Record<op::selective_scan> kScan{.shape = selective_scan_shape,
                                            .words = {{"layout", kLayouts}},
                                            .grad = selective_scan_grad,
                                            .lower = selective_scan_lower,
                                            .batch = scan_batch<op::selective_scan>,
+                                           .padded = selective_scan_padded,
                                            .flops = scan_flops<op::selective_scan>,
                                            .bytes = each_once};
 constexpr Record<op::selective_scan_backward> kScanBackward{
@@ -310,6 +358,7 @@ constexpr Record<op::selective_scan_backward> kScanBackward{
     .words = {{"layout", kLayouts}},
     .lower = selective_scan_backward_lower,
     .batch = scan_batch<op::selective_scan_backward>,
+    .padded = selective_scan_backward_padded,
     .flops = scan_flops<op::selective_scan_backward>,
     .bytes = each_once};
 

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "ops/padded.hpp"
 #include "ops/table.hpp"
 #include "tenon/spectra.hpp"
 
@@ -136,6 +137,7 @@ constexpr Record<op::welch_psd> kWelchPsd{
     .shape = welch_psd_shape,
     .words = {{"detrend", kTrends}, {"scaling", kScalings}, {"average", kAverages}},
     .lower = welch_psd_lower,
+    .padded = padded_examples<op::welch_psd>,
     .flops = welch_flops<op::welch_psd>,
     .bytes = each_once};
 
@@ -173,6 +175,7 @@ constexpr Record<op::welch_peaks> kWelchPeaks{.shape = welch_peaks_shape,
                                                         {"average", kAverages},
                                                         {"select", "local_maxima top_bins"}},
                                               .lower = welch_peaks_lower,
+                                              .padded = padded_examples<op::welch_peaks>,
                                               .flops = welch_flops<op::welch_peaks>,
                                               .bytes = each_once};
 

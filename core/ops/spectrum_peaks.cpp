@@ -2,6 +2,7 @@
 // The record of spectrum_peaks: specification 11.2. Peaks are found by comparisons of neighbours;
 // distances and prominences take a loop.
 #include "ops/control.hpp"
+#include "ops/padded.hpp"
 #include "ops/spectrum.hpp"
 #include "ops/table.hpp"
 
@@ -213,6 +214,7 @@ constexpr Record<op::spectrum_peaks> kPeaks{.shape = spectrum_peaks_shape,
                                             .words = {{"select", "local_maxima top_bins"}},
                                             .grad = spectrum_peaks_grad,
                                             .lower = spectrum_peaks_lower,
+                                            .padded = padded_examples<op::spectrum_peaks>,
                                             .flops = no_products,
                                             .bytes = each_once};
 

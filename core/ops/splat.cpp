@@ -1,28 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records of the splat family: splat_project splat_sh. P Gaussians seen by I cameras.
+// The record of splat_project: P Gaussians seen by I cameras.
 //
 // The covariance of a Gaussian is M·Mᵀ with M = rotation · diag(scales), and its projection A·Aᵀ with
 // A = J·V·M [2,3], where V is the camera's rotation and J the derivative of the projection. In terms
 // of A the determinant is a sum of squares (Lagrange's identity), which does not cancel for long thin
 // Gaussians as the difference of products would.
-#include "ops/splat.hpp"
-
+//
+// Along a pixel's ray, a Gaussian is largest where the ray is nearest to the mean in units of the
+// standard deviations. For the squared distance there, let d be the way from the pixel to the mean and
+// F the form of the ellipse without eps2d and without clamping: F/((1 + p·dx + q·dy)² + k·F). The
+// bracket is how far along the ray that point is, and 1/k the squared distance of the camera.
 #include <array>
-#include <cmath>
-#include <limits>
+#include <tuple>
 
+#include "ops/splat_points.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
 namespace {
-
-// ---- shape
-
-void want_points(const Infer& i, Value v, std::string_view operand, Dim width) {
-  want_f32_or_f64(i, v, operand);
-  i.want_rank(v, operand, 2);
-  i.want_shape(v, operand, {i.shape(v)[0], width});
-}
 
 void splat_project_shape(Infer& i, const op::splat_project& n) {
   want_projection(i, n);
@@ -43,66 +38,7 @@ void splat_project_shape(Infer& i, const op::splat_project& n) {
   i.out(0, {kI32, {images, points}});
   i.out(1, {t, {images, points, 2}});
   i.out(2, {t, {images, points}});
-  i.out(3, {t, {images, points, 3}});
-}
-
-void splat_sh_shape(Infer& i, const op::splat_sh& n) {
-  want_points(i, n.means, "means", 3);
-  i.want_same_dtype(n.viewmats, "viewmats", n.means, "means");
-  i.want_rank(n.viewmats, "viewmats", 3);
-  const Dim images = i.shape(n.viewmats)[0], points = i.shape(n.means)[0];
-  i.want_shape(n.viewmats, "viewmats", {images, 4, 4});
-  want_harmonics(i, n.degree, n.coeffs, n.means);
-  i.out(0, {i.dtype(n.means), {images, points, 3}});
-}
-
-// ---- vectors, matrices
-
-// A component of each point, [1,P], of each camera, [I,1], or of each pair, [I,P].
-using Vector3 = std::array<Value, 3>;
-
-// x[.., at] of x [P, width].
-Value of_points(Builder& b, Value x, int64_t at) {
-  return b.reshape(b.narrow(x, 1, at, 1), {1, b.shape(x)[0]});
-}
-// x[:, row, column] of matrices x [I, n, n].
-Value of_cameras(Builder& b, Value x, int64_t row, int64_t column) {
-  return b.reshape(b.narrow(b.narrow(x, 1, row, 1), 2, column, 1), {b.shape(x)[0], 1});
-}
-Vector3 points_of(Builder& b, Value x) {
-  return {of_points(b, x, 0), of_points(b, x, 1), of_points(b, x, 2)};
-}
-// The rotation of world to camera, by rows.
-std::array<Vector3, 3> rotation_of(Builder& b, Value viewmats) {
-  std::array<Vector3, 3> out;
-  for (size_t r = 0; r < 3; ++r)
-    for (size_t c = 0; c < 3; ++c)
-      out[r][c] = of_cameras(b, viewmats, static_cast<int64_t>(r), static_cast<int64_t>(c));
-  return out;
-}
-Value dot(Builder& b, const Vector3& x, const Vector3& y) {
-  return b.plus(b.plus(b.times(x[0], y[0]), b.times(x[1], y[1])), b.times(x[2], y[2]));
-}
-// x·a - y·c.
-Value difference(Builder& b, Value x, Value a, Value y, Value c) {
-  return b.minus(b.times(x, a), b.times(y, c));
-}
-// Puts components [I,P] side by side: [I,P,n].
-Value beside(Builder& b, std::initializer_list<Value> parts) {
-  std::vector<Value> all;
-  for (const Value v : parts) all.push_back(b.unsqueeze(v, 2));
-  return b.concat(all, 2);
-}
-
-// True where an element is neither NaN nor infinite.
-Value finite(Builder& b, Value x) {
-  return b.compare("lt", b.unary("abs", x), std::numeric_limits<double>::infinity());
-}
-// True for rows of x [N, ..] whose elements are all finite.
-Value finite_rows(Builder& b, Value x) {
-  Ints axes;
-  for (int k = 1; k < b.shape(x).rank(); ++k) axes.push_back(k);
-  return b.reduce("min", b.cast(finite(b, x), kI32), axes, false);
+  i.out(3, {t, {images, points, conic_width(n.response)}});
 }
 
 // The rotation matrix of q / |q|, by rows; q = (w, x, y, z).
@@ -122,6 +58,41 @@ std::array<Vector3, 3> rotation_matrix(Builder& b, const std::array<Value, 4>& q
 }
 
 // ---- splat_project
+
+// A pinhole camera and a Gaussian in its axes.
+struct InCamera {
+  std::array<Vector3, 3> spread;  // V·M, by rows
+  Value x_over_z, y_over_z, depth;
+  Value per_x, per_y;  // fx/z, fy/z
+};
+// What a Gaussian is along rays: a, b, c, p, q, k, and the squared area of its ellipse. With A the
+// rows of the ellipse, all come from their vector product, which is the normal m = adj(V·M)·(x/z, y/z, 1)
+// times fx·fy/z².
+struct Ray {
+  std::vector<Value> conic;
+  Value square;
+};
+Ray ray_of(Builder& b, const InCamera& at, const Value& seen) {
+  const auto& [gx, gy, gz] = at.spread;
+  const auto row = [&](const Vector3& g, Value ratio, Value per) {
+    Vector3 out;
+    for (size_t k = 0; k < 3; ++k) out[k] = b.times(per, b.minus(g[k], b.times(ratio, gz[k])));
+    return out;
+  };
+  const Vector3 ax = row(gx, at.x_over_z, at.per_x), ay = row(gy, at.y_over_z, at.per_y);
+  const Vector3 normal = cross(b, ax, ay), across = cross(b, gy, gz);
+  const Value square = dot(b, normal, normal);
+  const Value safe = seen ? b.where(seen, square, b.scalar(b.dtype(square), 1)) : square;
+  const auto slope = [&](const Vector3& g, Value per) {
+    return b.neg(b.over(b.times(dot(b, normal, g), b.over(per, at.depth)), safe));
+  };
+  const Value volume = b.times(dot(b, gx, across), b.times(at.per_x, at.per_y));
+  const Value near = b.over(b.over(b.unary("square", volume), b.unary("square", at.depth)), safe);
+  return {{b.over(dot(b, ay, ay), safe), b.neg(b.over(dot(b, ax, ay), safe)),
+           b.over(dot(b, ax, ax), safe), slope(across, at.per_y), slope(cross(b, gz, gx), at.per_x),
+           near},
+          square};
+}
 
 // Culled Gaussians use safe placeholder values, so that no value and no gradient is NaN.
 bool splat_project_lower(Lower& l, const op::splat_project& n) {
@@ -212,13 +183,9 @@ bool splat_project_lower(Lower& l, const op::splat_project& n) {
   };
   const auto spread = [&](const Vector3& x, const Vector3& y) {
     const Value xx = dot(b, x, x), yy = dot(b, y, y);
-    Vector3 cross;
-    for (size_t k = 0; k < 3; ++k) {
-      const size_t next = (k + 1) % 3;
-      cross[k] = difference(b, x[k], y[next], x[next], y[k]);
-    }
+    const Vector3 normal = cross(b, x, y);
     const Value det =
-        b.plus(b.plus(dot(b, cross, cross), b.times(b.plus(xx, yy), n.eps2d)), n.eps2d * n.eps2d);
+        b.plus(b.plus(dot(b, normal, normal), b.times(b.plus(xx, yy), n.eps2d)), n.eps2d * n.eps2d);
     return Spread{b.plus(xx, n.eps2d), dot(b, x, y), b.plus(yy, n.eps2d), det};
   };
   const Spread all = spread(ax, ay);
@@ -239,6 +206,22 @@ bool splat_project_lower(Lower& l, const op::splat_project& n) {
     keep(b.compare("gt", b.plus(at, radius), 0));
     keep(b.compare("lt", b.minus(at, radius), size));
   }
+  InCamera own{.spread = {},
+               .x_over_z = over_x,
+               .y_over_z = over_y,
+               .depth = depth,
+               .per_x = per_x,
+               .per_y = per_y};
+  if (n.response == "ray3d") {
+    for (size_t r = 0; r < 3; ++r)
+      for (size_t c = 0; c < 3; ++c) {
+        const Vector3 column = {turn[0][c], turn[1][c], turn[2][c]};
+        own.spread[r][c] = b.times(dot(b, view[r], column), of_good(scale[c], one));
+      }
+    const Ray ray = ray_of(b, own, {});
+    keep(b.compare("gt", ray.square, 0));
+    for (const Value part : ray.conic) keep(finite(b, part));
+  }
   // Once more for visible Gaussians only: the gradients of culled ones would meet infinities here.
   for (Vector3* row : {&ax, &ay})
     for (Value& part : *row) part = b.where(seen, part, zero);
@@ -250,101 +233,27 @@ bool splat_project_lower(Lower& l, const op::splat_project& n) {
   l.out(0, b.cast(b.min(of_seen(radius), b.scalar(t, kLargestRadius)), kI32));
   l.out(1, beside(b, {of_seen(u), of_seen(v)}));
   l.out(2, of_seen(p[2]));
-  l.out(3, beside(b, {of_seen(b.over(shown.yy, det)), of_seen(b.neg(b.over(shown.xy, det))),
-                      of_seen(b.over(shown.xx, det))}));
-  return true;
-}
-
-// ---- splat_sh
-
-// Real spherical harmonics at the unit vector d up to a degree, with the signs of 3D Gaussian
-// splatting.
-std::vector<Value> harmonics(Builder& b, const Vector3& d, int64_t degree) {
-  const auto [x, y, z] = d;
-  const auto times = [&](Value v, double factor) { return b.times(v, factor); };
-  std::vector<Value> out = {b.scalar(b.dtype(x), 0.28209479177387814)};
-  if (degree == 0) return out;
-  constexpr double k1 = 0.4886025119029199;
-  out.insert(out.end(), {times(y, -k1), times(z, k1), times(x, -k1)});
-  if (degree == 1) return out;
-  const Value xx = b.times(x, x), yy = b.times(y, y), zz = b.times(z, z);
-  const Value xy = b.times(x, y), yz = b.times(y, z), xz = b.times(x, z);
-  const Value across = b.minus(xx, yy);
-  const auto weighted = [&](double of_zz, double of_rest) {  // of_zz·z² + of_rest·(x² + y²)
-    return b.plus(times(zz, of_zz), times(b.plus(xx, yy), of_rest));
-  };
-  constexpr double k2 = 1.0925484305920792;
-  out.insert(out.end(), {times(xy, k2), times(yz, -k2), times(weighted(2, -1), 0.31539156525252005),
-                         times(xz, -k2), times(across, k2 / 2)});
-  if (degree == 2) return out;
-  constexpr double k3 = 0.5900435899266435, k4 = 2.890611442640554, k5 = 0.4570457994644658,
-                   k6 = 0.3731763325901154;
-  const auto mixed = [&](double of_xx, double of_yy) {
-    return b.plus(times(xx, of_xx), times(yy, of_yy));
-  };
-  out.insert(out.end(),
-             {times(b.times(y, mixed(3, -1)), -k3), times(b.times(xy, z), k4),
-              times(b.times(y, weighted(4, -1)), -k5), times(b.times(z, weighted(2, -3)), k6),
-              times(b.times(x, weighted(4, -1)), -k5), times(b.times(z, across), k4 / 2),
-              times(b.times(x, mixed(1, -3)), -k3)});
-  return out;
-}
-
-// The direction from a camera's centre -Vᵀt to each point; zero for the centre itself.
-Vector3 directions(Builder& b, Value means, Value viewmats) {
-  const std::array<Vector3, 3> view = rotation_of(b, viewmats);
-  const Vector3 mean = points_of(b, means);
-  Vector3 shift, d;
-  for (size_t r = 0; r < 3; ++r) shift[r] = of_cameras(b, viewmats, static_cast<int64_t>(r), 3);
-  for (size_t c = 0; c < 3; ++c)
-    d[c] = b.plus(mean[c], dot(b, {view[0][c], view[1][c], view[2][c]}, shift));
-  // Divided by the largest part first: no square overflows or vanishes.
-  Value largest = b.max(b.max(b.unary("abs", d[0]), b.unary("abs", d[1])), b.unary("abs", d[2]));
-  largest = b.where(b.compare("eq", largest, 0), b.scalar(b.dtype(means), 1),
-                    Value(b.add(op::stop_gradient{.x = largest})));
-  for (Value& part : d) part = b.over(part, largest);
-  const Value square = dot(b, d, d);
-  const Value length =
-      b.unary("sqrt", b.where(b.compare("eq", square, 0), b.scalar(b.dtype(means), 1), square));
-  for (Value& part : d) part = b.over(part, length);
-  return d;
-}
-
-// A Gaussian or a camera that is not finite counts as one of zeros, and has no gradient.
-bool splat_sh_lower(Lower& l, const op::splat_sh& one) {
-  Builder& b = l.b;
-  op::splat_sh n = one;
-  const Value zero = b.scalar(b.dtype(n.means), 0);
-  Value rows = finite_rows(b, n.coeffs);
-  if (n.degree > 0) rows = b.min(rows, finite_rows(b, n.means));
-  const Value good = b.compare("ne", rows, b.scalar_int(kI32, 0));
-  n.means = b.where(b.unsqueeze(good, 1), n.means, zero);
-  n.coeffs = b.where(b.unsqueeze(b.unsqueeze(good, 1), 2), n.coeffs, zero);
-  const Value camera = b.compare("ne", finite_rows(b, n.viewmats), b.scalar_int(kI32, 0));
-  n.viewmats = b.where(b.unsqueeze(b.unsqueeze(camera, 1), 2), n.viewmats, zero);
-  // One sum over all terms: its gradient by the coefficients is one product, where a sum term by term
-  // would write all coefficients for each.
-  std::vector<Value> basis = harmonics(b, directions(b, n.means, n.viewmats), n.degree);
-  const Dim points = b.shape(n.means)[0], images = b.shape(n.viewmats)[0];
-  const auto terms = static_cast<int64_t>(basis.size());
-  for (Value& v : basis) v = b.unsqueeze(b.expand(v, {images, points}), 2);
-  const Value used = b.reshape(b.narrow(n.coeffs, 1, 0, terms), {1, points, terms, 3});
-  const Value product = b.times(used, b.unsqueeze(b.concat(basis, 2), 3));
-  const Value sum = b.sum(product, {2}, false);
-  l.out(0, b.unary("relu", b.plus(sum, 0.5)));
+  std::vector<Value> conic;
+  if (n.response == "ray3d") {
+    for (Vector3& row : own.spread)
+      for (Value& part : row) part = b.where(seen, part, zero);
+    for (Value* per : {&own.per_x, &own.per_y}) *per = b.where(seen, *per, zero);
+    conic = ray_of(b, own, seen).conic;
+  } else {
+    conic = {b.over(shown.yy, det), b.neg(b.over(shown.xy, det)), b.over(shown.xx, det)};
+  }
+  for (Value& part : conic) part = of_seen(part);
+  l.out(3, beside(b, conic));
   return true;
 }
 
 constexpr Record<op::splat_project> kSplatProject{.shape = splat_project_shape,
+                                                  .words = {{"response", "ewa ray3d"}},
                                                   .lower = splat_project_lower,
                                                   .flops = no_products,
                                                   .bytes = each_once};
-constexpr Record<op::splat_sh> kSplatSh{
-    .shape = splat_sh_shape, .lower = splat_sh_lower, .flops = no_products, .bytes = each_once};
-
 }  // namespace
 
 const OpRecord splat_project_def = record<op::splat_project, kSplatProject>();
-const OpRecord splat_sh_def = record<op::splat_sh, kSplatSh>();
 
 }  // namespace tenon::core

@@ -106,12 +106,9 @@ inline void want_capacity(const Infer& i, int64_t given) {
            kMost, ", given ", given);
 }
 
-// Only the response of the projected Gaussian is defined so far.
-inline void want_ewa(const Infer& i, std::string_view response) {
-  if (response != "ewa")
-    i.fail(Code::unsupported, "attribute response: expected ewa, given ", response,
-           "; hint: responses along rays are not implemented");
-}
+// The numbers of a conic: a, b, c of the quadratic form of the way from a pixel to the mean; along
+// rays also the slopes p, q and the nearness k.
+inline Dim conic_width(std::string_view response) { return response == "ray3d" ? 6 : 3; }
 
 // Visits an op: collects its operands, and replaces those in `by`.
 struct OperandsOf {

@@ -9,7 +9,6 @@ namespace {
 // This op checks its operands and attributes itself, so that messages name it and not an op of the
 // chain. The texts are those of the chain.
 void splat_render_shape(Infer& i, const op::splat_render& n) {
-  want_ewa(i, n.response);
   want_f32_or_f64(i, n.means, "means");
   i.want_rank(n.means, "means", 2);
   const DType t = i.dtype(n.means);
@@ -44,6 +43,7 @@ bool splat_render_lower(Lower& l, const op::splat_render& n) {
                                                .near = n.near,
                                                .far = n.far,
                                                .radius_clip = n.radius_clip,
+                                               .response = n.response,
                                                .means = n.means,
                                                .quats = n.quats,
                                                .scales = n.scales,

@@ -55,7 +55,8 @@ void vmap_shape(Infer& i, const op::vmap& n) {
   }
 }
 
-constexpr Record<op::vmap> kVmap{.shape = vmap_shape, .flops = no_products, .bytes = each_once};
+constexpr Record<op::vmap> kVmap{
+    .shape = vmap_shape, .flops = no_products, .bytes = each_once, .traits = kReadsBlocks};
 
 }  // namespace
 

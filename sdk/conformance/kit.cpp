@@ -38,6 +38,11 @@ class Random {
 HostTensor Fill::make(const TensorType& type, std::string_view seed, double scale) const {
   Random random(seed);
   HostTensor out(type);
+  if (kind_ == Kind::blocks) {
+    for (std::byte& byte : out.bytes) byte = static_cast<std::byte>(random.bits());
+    if (hi_ == 0) set_block_scales(out, [&] { return 0.01 + 0.02 * random.unit(); });
+    return out;
+  }
   const size_t n = out.size();
   const double factor = fixed_ ? 1 : scale;
   std::vector<size_t> order(n);
@@ -64,6 +69,8 @@ HostTensor Fill::make(const TensorType& type, std::string_view seed, double scal
         break;
       case Kind::exact:
         out.set_integer(i, exact_[i % exact_.size()]);
+        break;
+      case Kind::blocks:  // above
         break;
     }
   }
@@ -170,7 +177,7 @@ Value CaseBuilder::restored(std::string_view name, HostTensor content, bool diff
   const Dims dims = content.type.dims;
   const tenon_dtype dtype = content.type.dtype;
   const size_t n = content.size();
-  if (!mode_.strided || dims.empty() || n == 0) {
+  if (!mode_.strided || dims.empty() || n == 0 || sdk::is_blocks(dtype)) {
     const Value v = graph_.input(name, content.type);
     inputs_.push_back({std::string(name), std::move(content), differentiable, v});
     return v;

@@ -41,6 +41,11 @@ class Fill {
     f.exact_ = std::move(values);
     return f;
   }
+  // Blocks of random bytes, with scales of ordinary size; anything: their scales are random too, with
+  // infinities and NaN among them.
+  static Fill blocks(bool anything = false) {
+    return Fill(Kind::blocks, 0, anything ? 1 : 0).fixed();
+  }
   // Puts these at places spread over the tensor.
   Fill with(std::vector<double> specials) const {
     Fill f = *this;
@@ -57,7 +62,7 @@ class Fill {
   HostTensor make(const TensorType& type, std::string_view seed, double scale) const;
 
  private:
-  enum class Kind : uint8_t { uniform, normal, distinct, integers, list, exact };
+  enum class Kind : uint8_t { uniform, normal, distinct, integers, list, exact, blocks };
   Fill(Kind kind, double lo, double hi) : kind_(kind), lo_(lo), hi_(hi) {}
   Kind kind_;
   double lo_, hi_;

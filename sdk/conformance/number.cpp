@@ -226,6 +226,56 @@ std::string HostTensor::text(size_t i) const {
   return buffer;
 }
 
+namespace {
+// Where a block has numbers of f16: its scale, and its minimum.
+std::vector<size_t> half_fields(tenon_dtype dtype) {
+  switch (dtype) {
+    case TENON_DTYPE_Q4_1:
+    case TENON_DTYPE_Q5_1:
+    case TENON_DTYPE_Q8_1:
+    case TENON_DTYPE_Q4_K:
+    case TENON_DTYPE_Q5_K:
+      return {0, 2};
+    case TENON_DTYPE_Q2_K:
+      return {80, 82};
+    case TENON_DTYPE_Q3_K:
+      return {108};
+    case TENON_DTYPE_Q6_K:
+      return {208};
+    case TENON_DTYPE_TQ1_0:
+      return {52};
+    case TENON_DTYPE_TQ2_0:
+      return {64};
+    case TENON_DTYPE_Q8_K:
+    case TENON_DTYPE_MXFP4:
+    case TENON_DTYPE_NVFP4:
+      return {};
+    default:
+      return {0};
+  }
+}
+}  // namespace
+
+void set_block_scales(HostTensor& blocks, const std::function<double()>& next) {
+  const tenon_dtype t = blocks.type.dtype;
+  const size_t size = tenon_dtype_block(t).bytes;
+  for (size_t at = 0; at + size <= blocks.bytes.size(); at += size) {
+    std::byte* const block = blocks.bytes.data() + at;
+    for (const size_t field : half_fields(t)) {
+      const uint16_t bits = pack16(f16, round_to(f16, next()));
+      std::memcpy(block + field, &bits, 2);
+    }
+    if (t == TENON_DTYPE_Q8_K) {
+      const auto scale = static_cast<float>(next());
+      std::memcpy(block, &scale, 4);
+    } else if (t == TENON_DTYPE_MXFP4) {
+      block[0] = static_cast<std::byte>(121 + static_cast<int>(next() * 100) % 3);  // from 2^-6
+    } else if (t == TENON_DTYPE_NVFP4) {
+      for (size_t k = 0; k < 4; ++k) block[k] = static_cast<std::byte>(8 + next() * 200);
+    }
+  }
+}
+
 HostTensor picked(const HostTensor& x, const std::vector<int64_t>& dims,
                   const std::vector<int64_t>& from) {
   HostTensor out({x.type.dtype, dims});

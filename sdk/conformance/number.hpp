@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,9 @@ struct HostTensor {
   void set_integer(size_t i, int64_t x);  // wraps
   std::string text(size_t i) const;
 };
+
+// Sets all scales and minima of blocks to numbers of around 2^-6.
+void set_block_scales(HostTensor& blocks, const std::function<double()>& next);
 
 // Element k of the result is element from[k] of x.
 HostTensor picked(const HostTensor& x, const std::vector<int64_t>& dims,

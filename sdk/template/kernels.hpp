@@ -33,5 +33,6 @@ Kernel make_dynamic_update_slice(const op::dynamic_update_slice&, const Node&);
 Kernel make_concat(const op::concat&, const Node&);
 Kernel make_pad(const op::pad&, const Node&);
 Kernel make_iota(const op::iota&, const Node&);
+Kernel make_dequantize_blocks(const op::dequantize_blocks&, const Node&);
 
 }  // namespace tenon::sample

@@ -44,6 +44,7 @@ static constexpr sdk::Row kRows[] = {
     row<op::view_as_complex, sdk::view_as_complex<sdk::strided_copy>>(kStrided),
     row<op::pad, make_pad>(kStrided),
     row<op::iota, make_iota>(),
+    row<op::dequantize_blocks, make_dequantize_blocks>(),
 };
 
 static std::vector<sdk::DeviceSpec> devices(const sdk::Runtime&) {

@@ -56,6 +56,7 @@ static constexpr sdk::Row kRows[] = {
     row<op::concat, launched<op::concat, sample::make_concat>>(),
     row<op::pad, launched<op::pad, sample::make_pad>>(kStrided),
     row<op::iota, launched<op::iota, sample::make_iota>>(),
+    row<op::dequantize_blocks, launched<op::dequantize_blocks, sample::make_dequantize_blocks>>(),
 };
 
 // TENON_DEVICE_LANES: the steps of a program may overlap in several streams. The class orders

@@ -80,6 +80,25 @@ uint64_t read_all(const std::vector<uint64_t>& words) {
 TEST_SUITE("abi/blob") {
   TEST_CASE("open: a sound blob is accepted") { CHECK(open(small_graph().bytes()) == ""); }
 
+  TEST_CASE("open: blocks fill the last axis, and contents have their bytes") {
+    const auto graph = [](std::vector<int64_t> dims, size_t bytes) {
+      BlobBuilder b;
+      const uint32_t w =
+          b.constant<uint8_t>({TENON_DTYPE_Q8_0, std::move(dims)}, std::vector<uint8_t>(bytes));
+      b.output(b.node("dequantize_blocks", {w}, {{TENON_DTYPE_F32, {1}}}));
+      return open(b.bytes());
+    };
+    CHECK(graph({2, 64}, 136) == "");
+    CHECK(graph({2, 64}, 128) == "a constant's content has the wrong size");
+    CHECK(graph({64, 2}, 136) == "a value's last dim is no multiple of its block");
+    CHECK(graph({}, 34) == "a value's last dim is no multiple of its block");
+    tenon_blob_value value{};
+    value.dtype = TENON_DTYPE_IQ1_M;
+    CHECK(tenon_blob_unknown(&value) == nullptr);
+    value.dtype = TENON_DTYPE_BLOCKS_END;
+    CHECK(std::string(tenon_blob_unknown(&value)) == "dtype");
+  }
+
   TEST_CASE("open: every truncation is rejected") {
     const std::vector<uint64_t> words = small_graph().bytes();
     for (uint64_t size = 0; size < words.size() * 8; ++size) CHECK_FALSE(open(words, size).empty());

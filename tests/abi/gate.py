@@ -36,7 +36,7 @@ LOCAL = {"tenon_blob", "tenon_node_view"}
 VERSIONS = [("TENON_VERSION_MAJOR", "TENON_VERSION_MINOR", "TENON_VERSION_PATCH"),
             ("TENON_API_MAJOR", "TENON_API_MINOR"), ("TENON_ABI_MINOR",)]
 # Constants that rise with what is appended: counts, and the newest format that a reader knows.
-RISING = {"TENON_DTYPE_COUNT", "TENON_BLOB_VERSION"}
+RISING = {"TENON_DTYPE_COUNT", "TENON_DTYPE_BLOCKS_END", "TENON_BLOB_VERSION"}
 # All bits that a header knows: bits may be added.
 MASKS = re.compile(r"TENON_\w+_FLAGS")
 

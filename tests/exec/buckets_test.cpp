@@ -643,6 +643,15 @@ TEST_SUITE("exec/buckets") {
                       buckets, n),
               "dropout 'drop': its numbers depend on axes behind a padded one");
     CHECK_HAS(refusal(with("y = layer_norm(x) {axis=0} @\"norm\""), buckets, n), "no failure");
+    CHECK_HAS(refusal("graph {\n symbols N\n input q: f32[1,2,1,N]\n input v: f32[1,2,1,2]\n"
+                      " input g: f32[1,2,1]\n y = gated_delta_rule(q, q, v, g, g) @\"rule\"\n"
+                      " output \"y\" = y\n}",
+                      buckets, n),
+              "gated_delta_rule 'rule': its scale depends on a padded axis");
+    CHECK_HAS(refusal("graph {\n symbols N\n input x: f32[3,N]\n const l: i64[3] = {0, 1, 2}\n"
+                      " y = nll_loss(x, l) @\"loss\"\n output \"y\" = y\n}",
+                      buckets, n),
+              "nll_loss 'loss': its classes are padded");
     // A size that equals a fixed one.
     CHECK_HAS(refusal("graph {\n symbols N\n input x: f32[N]\n const c: f32[4] = {1, 2, 3, 4}\n"
                       " y = binary(x, c) {kind=\"add\"}\n output \"y\" = y\n}",
@@ -660,6 +669,21 @@ TEST_SUITE("exec/buckets") {
                       " output \"y\" = y\n}",
                       {{"N", "8"}}, {{"N", 2}}),
               "attribute len");
+  }
+
+  TEST_CASE("ctc_loss: a length beyond the steps is out of range, though the bucket has them") {
+    const auto ran = [](int64_t steps) {
+      Subject s(
+          "graph {\n symbols N\n input x: f32[N,1,3]\n input steps: i64[1]\n"
+          " const labels: i64[1,1] = {1}\n const count: i64[1] = {1}\n"
+          " y = ctc_loss(x, labels, steps, count) {reduction=\"sum\"}\n output \"y\" = y\n}",
+          "cpu:0", {{"N", "8"}});
+      s.set_noise({{"N", 5}});
+      s.context.set("steps", {1}, std::vector<int64_t>{steps});
+      s.run();
+    };
+    CHECK_HAS(failure([&] { ran(5); }), "no failure");
+    CHECK_HAS(failure([&] { ran(6); }), "ctc_loss");
   }
 
   TEST_CASE("memory of the app takes exact sizes; outputs have addresses where they are dense") {

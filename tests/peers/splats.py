@@ -37,8 +37,9 @@ def camera_views(d, images):
     return d.floats("viewmats", views)
 
 
-def projected(means, quats, scales, views, intrinsics, width, height, eps, near=0.01, far=1e10, clip=0):
-    """Radii, which Gaussians are seen, and their centres, depths and conics [I, P, 6], 0 where not seen."""
+def projected(means, quats, scales, views, intrinsics, width, height, eps, near=0.01, far=1e10, clip=0, response="ewa"):
+    """Radii, which Gaussians are seen, and their centres, depths and conics [I, P, 6], 0 where not seen. With ray3d
+    three numbers more: slopes of the way along the ray, and the inverse of the camera's squared distance."""
     images, points = len(views), len(means)
     spread = rotations(torch.nn.functional.normalize(quats, dim=-1)) @ torch.diag_embed(scales)
     turn, shift = views[:, None, :3, :3], views[:, None, :3, 3]
@@ -51,9 +52,11 @@ def projected(means, quats, scales, views, intrinsics, width, height, eps, near=
         return torch.maximum(torch.minimum(ratio, high), low)
     u, v = near_picture(x / z, fx, cx, width), near_picture(y / z, fy, cy, height)
     zero = torch.zeros_like(z)
-    j = torch.stack([fx / z, zero, -fx * u / z, zero, fy / z, -fy * v / z], -1).reshape(images, points, 2, 3)
-    world = spread @ spread.mT
-    s = j @ turn @ world @ turn.mT @ j.mT + eps * torch.eye(2, dtype=torch.float64)
+
+    def ellipse(u, v):
+        j = torch.stack([fx / z, zero, -fx * u / z, zero, fy / z, -fy * v / z], -1).reshape(images, points, 2, 3)
+        return j @ turn @ spread @ spread.mT @ turn.mT @ j.mT
+    s = ellipse(u, v) + eps * torch.eye(2, dtype=torch.float64)
     centre = torch.stack([fx * x / z + cx, fy * y / z + cy], -1)
     det = torch.linalg.det(s)
     half = (s[..., 0, 0] + s[..., 1, 1]) / 2
@@ -62,7 +65,15 @@ def projected(means, quats, scales, views, intrinsics, width, height, eps, near=
     inside = ((centre + radius[..., None] > 0) & (centre - radius[..., None] < size)).all(-1)
     seen = (z > near) & (z < far) & (radius > clip) & inside
     inverse = torch.linalg.inv(s)
-    parts = [centre, z[..., None], inverse[..., 0, :], inverse[..., 1, 1:]]
+    extra = []
+    if response == "ray3d":
+        inverse = torch.linalg.inv(ellipse(x / z, y / z))
+        whiten = torch.linalg.inv(turn @ spread)  # from the camera's axes to standard deviations
+        far_away = (whiten @ torch.stack([x / z, y / z, torch.ones_like(z)], -1)[..., None])[..., 0]
+        square = (far_away ** 2).sum(-1)
+        extra = [-(far_away * whiten[..., k]).sum(-1) / (focal * square) for k, focal in enumerate((fx, fy))]
+        extra = [v[..., None] for v in (*extra, 1 / (z ** 2 * square))]
+    parts = [centre, z[..., None], inverse[..., 0, :], inverse[..., 1, 1:], *extra]
     whole = torch.where(seen[..., None], torch.cat(parts, -1), 0)
     return torch.where(seen, radius, 0).to(torch.int32), seen, whole
 
@@ -99,8 +110,10 @@ def project(case):
     ks[:, 0, 2], ks[:, 1, 2], ks[:, 2, 2] = width * d.numbers.uniform(0.3, 0.7), height * d.numbers.uniform(0.3, 0.7), 1
     intrinsics = d.floats("intrinsics", ks)
 
-    radii, seen, whole = projected(means, quats, scales, views, intrinsics, width, height, eps, near, far, clip)
-    given = exact.attributes(width=width, height=height, eps2d=eps, near=near, far=far, radius_clip=float(clip))
+    response = rng.choice(["ewa", "ray3d"])
+    radii, seen, whole = projected(means, quats, scales, views, intrinsics, width, height, eps, near, far, clip, response)
+    given = exact.attributes(width=width, height=height, eps2d=eps, near=near, far=far, radius_clip=float(clip),
+                             response=response)
     case.lines += [
         f"(radii, centres, depths, conics) = splat_project(means, quats, scales, viewmats, intrinsics) {given}",
         f"deep = reshape(depths) {{shape=[{images}, {points + broken}, 1]}}",
@@ -156,7 +169,35 @@ def tiles_of(low, high, tile, size):
     return slice(first * tile, min(end * tile, size)), max(end - first, 0)
 
 
-def blended(radii, means, conics, depths, colors, opacities, background, width, height, tile):
+def elliptic(conics, means):
+    """The power of Gaussian p of image i at the centres x, y of pixels, and where it exists."""
+    def power(i, p, x, y):
+        dx, dy = means[i, p, 0] - x, means[i, p, 1] - y
+        a, b, c, *rays = conics[i, p]
+        form = a * dx ** 2 + c * dy ** 2 + 2 * b * dx * dy
+        if not rays:
+            return form / 2, form >= 0
+        along = 1 + rays[0] * dx + rays[1] * dy
+        return form / (along ** 2 + rays[2] * form) / 2, (form >= 0) & (along > 0)
+    return power
+
+
+def along_rays(means, quats, scales, views, intrinsics):
+    """Likewise from the Gaussians in space: the ray through a pixel in units of a Gaussian's standard deviations."""
+    axes = rotations(torch.nn.functional.normalize(quats, dim=-1))
+
+    def power(i, p, x, y):
+        turn, shift, k = views[i, :3, :3], views[i, :3, 3], intrinsics[i]
+        whiten = torch.diag(1 / scales[p]) @ axes[p].mT @ torch.linalg.inv(turn)
+        origin = whiten @ -(turn @ means[p] + shift)
+        direction = torch.stack([(x - k[0, 2]) / k[0, 0], (y - k[1, 2]) / k[1, 1], torch.ones_like(x)], -1) @ whiten.mT
+        along = direction @ origin
+        square = origin @ origin - along ** 2 / (direction ** 2).sum(-1)
+        return square.clamp(min=0) / 2, along < 0
+    return power
+
+
+def blended(radii, means, power_at, depths, colors, opacities, background, width, height, tile):
     """Images with their alphas as a last channel, and the number of entries. Gaussian by Gaussian, from front to back."""
     y, x = torch.meshgrid(*(torch.arange(n, dtype=torch.float64) + 0.5 for n in (height, width)), indexing="ij")
     images, entries = [], 0
@@ -172,11 +213,9 @@ def blended(radii, means, conics, depths, colors, opacities, background, width, 
             entries += wide * high
             inside = torch.zeros(height, width, dtype=torch.bool)
             inside[rows, columns] = True
-            dx, dy = means[i, p, 0] - x, means[i, p, 1] - y
-            a, b, c = conics[i, p]
-            power = (a * dx ** 2 + c * dy ** 2) / 2 + b * dx * dy
+            power, exists = power_at(i, p, x, y)
             raw = opacities[p] * torch.exp(-power)
-            passes = inside & goes & (power >= 0) & (raw >= 1 / 255)
+            passes = inside & goes & exists & (raw >= 1 / 255)
             alpha = torch.where(passes, raw.clamp(max=0.999), 0)
             left = light * (1 - alpha)
             full = passes & (left <= 1e-4)
@@ -189,8 +228,8 @@ def blended(radii, means, conics, depths, colors, opacities, background, width, 
     return torch.stack(images), entries
 
 
-def listed(case, radii, means, depths, size, capacity):
-    given = exact.attributes(**size)
+def listed(case, radii, means, depths, size, capacity, **more):
+    given = exact.attributes(**size, **more)
     case.lines += [f"(keys, entries, count) = splat_bin({radii}, {means}, {depths}) "
                    + exact.attributes(**size, max_intersections=capacity),
                    "(ids, offsets) = splat_sort(keys, entries) " + exact.attributes(images=len(case.inputs[radii]), **size)]
@@ -215,13 +254,17 @@ def rasterize(case):
     means = d.floats("means2d", d.numbers.uniform(-5, 5 + max(size["width"], size["height"]), [images, points, 2]))
     spread = d.numbers.standard_normal([images, points, 2, 2]) * rng.choice([1, 3, 9])
     inverse = numpy.linalg.inv(spread @ spread.swapaxes(-1, -2) + 0.3 * numpy.eye(2))
-    conics = d.floats("conics", inverse.reshape(images, points, 4)[..., [0, 1, 3]])
+    numbers, response = inverse.reshape(images, points, 4)[..., [0, 1, 3]], rng.choice(["ewa", "ray3d"])
+    if response == "ray3d":
+        slopes = d.numbers.uniform(-0.1, 0.1, [images, points, 2])
+        numbers = numpy.concatenate([numbers, slopes, d.numbers.uniform(0, 0.2, [images, points, 1])], -1)
+    conics = d.floats("conics", numbers)
     colors = d.normal("colors", [images, points, channels])
     opacities = d.floats("opacities", d.numbers.uniform(-0.1, rng.choice([0.5, 1, 1.3]), points))
     background = d.normal("background", [images, channels]) if rng.random() < 0.5 else None
-    y, entries = blended(radii, means, conics, depths, colors, opacities, background, **size)
+    y, entries = blended(radii, means, elliptic(conics, means), depths, colors, opacities, background, **size)
     case.output("count", numpy.int64(entries))
-    given = listed(case, "radii", "means2d", "depths", size, max(entries, 1) + rng.choice([0, 7]))
+    given = listed(case, "radii", "means2d", "depths", size, max(entries, 1) + rng.choice([0, 7]), response=response)
     case.lines.append("(image, alpha, last) = splat_rasterize(means2d, conics, colors, opacities, offsets, ids"
                       + (", background) " if background is not None else ") ") + given)
     for _, tensor in d.wrt:
@@ -243,13 +286,17 @@ def render(case):
     intrinsics = d.floats("intrinsics", ks)
     background = d.normal("background", [images, 3]) if rng.random() < 0.5 else None
     radii, _, whole = projected(means, quats, scales, views, intrinsics, size["width"], size["height"], 0.3)
+    response = rng.choice(["ewa", "ray3d"])
+    power = elliptic(whole[..., 3:], whole[..., :2])
+    if response == "ray3d":
+        power = along_rays(means, quats, scales, views, intrinsics)
     colors = seen_colors(means, views, coeffs, degree)
-    y, entries = blended(radii, whole[..., :2], whole[..., 3:], whole[..., 2], colors, opacities, background, **size)
+    y, entries = blended(radii, whole[..., :2], power, whole[..., 2], colors, opacities, background, **size)
     operands = ["means", "quats", "scales", "opacities", "coeffs", "viewmats", "intrinsics"]
     if background is not None:
         operands.append("background")
     case.lines.append(f"(image, alpha) = splat_render({', '.join(operands)}) "
-                      + exact.attributes(degree=degree, max_intersections=max(entries, 1), **size))
+                      + exact.attributes(degree=degree, max_intersections=max(entries, 1), response=response, **size))
     for _, tensor in d.wrt:
         y = y + 0 * tensor.sum()
     d.finish(with_alpha(case, images, size), y)

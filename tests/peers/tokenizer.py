@@ -5,6 +5,7 @@
 Tokenizers beside others, id by id:
 - the vocabularies of llama.cpp that have texts with ids, from the source package of llama-cpp-python, which the Python index
   offers. FOLDER has them already, or they are fetched; without both, this part is left out with a word.
+- models of SentencePiece, trained here and written as GGUF metadata, if the packages sentencepiece and gguf are there.
 - tokenizer.json files of every kind of model and stage, which the package tokenizers trains here on random texts of mixed
   scripts. Ids, decoded texts, and texts decoded one id at a time.
 Exits with 77 without the package tokenizers. PROBE is tokenizer_probe."""
@@ -119,6 +120,76 @@ def vocabularies(program, folder, score):
         probe.close()
         count += 1
     print(f"{count} vocabularies of llama.cpp")
+
+
+# A model of SentencePiece: its options, and the kind that a GGUF file calls it.
+PIECES = {
+    "llama": dict(model_type="bpe", byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False),
+    "llama_no_prefix": dict(model_type="bpe", byte_fallback=True, normalization_rule_name="identity",
+                            remove_extra_whitespaces=False, add_dummy_prefix=False),
+    "t5": dict(model_type="unigram", normalization_rule_name="nmt_nfkc"),
+    "t5_spaces": dict(model_type="unigram", normalization_rule_name="nmt_nfkc_cf", remove_extra_whitespaces=False),
+    "t5_identity": dict(model_type="unigram", normalization_rule_name="identity", add_dummy_prefix=False),
+}
+
+
+def sentence_pieces(program, seed, texts, score):
+    try:
+        import gguf
+        import sentencepiece
+        from sentencepiece import sentencepiece_model_pb2 as protocol
+    except ImportError as missing:
+        print(f"left out: {missing}")
+        return
+    for name, options in PIECES.items():
+        rng = random.Random(f"{seed} {name}")
+        trained = io.BytesIO()
+        lines = [line for _ in range(500) for line in text(rng, plain=True).splitlines() if line.strip()]
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=trained, vocab_size=400, minloglevel=2,
+                                                 hard_vocab_limit=False, character_coverage=1.0, **options)
+        pieces = sentencepiece.SentencePieceProcessor(model_proto=trained.getvalue())
+        model = protocol.ModelProto.FromString(trained.getvalue())
+        with tempfile.NamedTemporaryFile(suffix=".gguf") as file:
+            writer = gguf.GGUFWriter(file.name, "llama")
+            writer.add_tokenizer_model(name.split("_")[0])
+            writer.add_token_list([p.piece for p in model.pieces])
+            writer.add_token_scores([p.score for p in model.pieces])
+            writer.add_token_types([p.type for p in model.pieces])
+            writer.add_add_space_prefix(model.normalizer_spec.add_dummy_prefix)
+            writer.add_remove_extra_whitespaces(model.normalizer_spec.remove_extra_whitespaces)
+            writer.add_unk_token_id(pieces.unk_id())
+            if model.normalizer_spec.precompiled_charsmap:
+                writer.add_precompiled_charsmap(model.normalizer_spec.precompiled_charsmap)
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.close()
+            probe = Probe(program, file.name)
+            for _ in range(texts):
+                # The library takes a visible space for a space, and cuts texts at zero bytes.
+                sample = text(rng).replace("\0", "").replace("▁", "")
+                ids = pieces.encode(sample)
+                got = probe.encode(sample)
+                # The library adds scores in f32, so of two paths with one sum either may win.
+                total = [sum(model.pieces[i].score for i in path) for path in (got, ids)]
+                if got != ids and name.startswith("t5") and len(got) == len(ids) and abs(total[0] - total[1]) < 1e-4:
+                    got = ids if pieces.decode(got) == pieces.decode(ids) else got
+                score.check(name, repr(sample), got, ids)
+                if pieces.unk_id() not in ids:
+                    score.check(name, f"decoded {ids}", probe.decode(ids), pieces.decode(ids))
+            probe.close()
+        if model.normalizer_spec.precompiled_charsmap:
+            t = tokenizers.Tokenizer(models.Unigram([(p.piece, p.score) for p in model.pieces], pieces.unk_id(), False))
+            t.normalizer = normalizers.Precompiled(model.normalizer_spec.precompiled_charsmap)
+            t.pre_tokenizer, t.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+            with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+                file.write(t.to_str())
+                file.flush()
+                probe = Probe(program, file.name)
+                for _ in range(texts):
+                    sample = text(rng)
+                    score.check(f"{name} as tokenizer.json", repr(sample), probe.encode(sample), t.encode(sample).ids)
+                probe.close()
+    print(f"{len(PIECES)} models of SentencePiece")
 
 
 # Characters that all versions of Unicode since 3.2 know: the libraries have tables of different years.
@@ -318,6 +389,7 @@ def main():
     score = Score()
     if not options.only:
         vocabularies(options.probe, options.models, score)
+        sentence_pieces(options.probe, options.seed, options.texts, score)
     for name in [options.only] if options.only else KINDS:
         before = score.bad
         one_kind(options.probe, name, options.seed, options.texts, score)

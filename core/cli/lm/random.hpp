@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <numbers>
+#include <span>
 
 namespace tenon::lm {
 
@@ -25,6 +27,11 @@ inline double uniform(uint64_t seed, uint64_t counter) {
 inline double normal(uint64_t seed, uint64_t counter) {
   const double u = 1 - uniform(seed, 2 * counter), v = uniform(seed, 2 * counter + 1);
   return std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v);
+}
+// Fills blocks of any format with bytes that make no scale infinite or large.
+inline void fill_blocks(uint64_t seed, std::span<std::byte> bytes) {
+  for (size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<std::byte>(static_cast<int>(256 * uniform(seed, i)) & 0x2b);
 }
 
 }  // namespace tenon::lm

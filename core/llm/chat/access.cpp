@@ -180,6 +180,14 @@ bool find_item(Machine& m, const Value& object, const Value& key, Value& out) {
   return true;
 }
 
+// Of a slice of a range. Bounds beyond 64 bits wrap, which only shows where the range is printed.
+void set_bounds(List& part, const List& range, int64_t from, int64_t to, int64_t stride) {
+  const auto u = [](int64_t i) { return static_cast<uint64_t>(i); };
+  part.start = static_cast<int64_t>(u(range.start) + u(from) * u(range.step));
+  part.stop = static_cast<int64_t>(u(range.start) + u(to) * u(range.step));
+  part.step = static_cast<int64_t>(u(range.step) * u(stride));
+}
+
 }  // namespace
 
 void Machine::fail_undefined(const Value& v) {
@@ -237,7 +245,10 @@ Value Machine::slice(const Value& object, const Value& start, const Value& stop,
       charge(sizeof(Value));
       out.push_back(object.list->items[static_cast<size_t>(i)]);
     }
-    return list(std::move(out), object.list->is_tuple() ? Form::tuple : Form::list);
+    const Form form = object.list->form == Form::group ? Form::tuple : object.list->form;
+    const Value made = list(std::move(out), form);
+    if (form == Form::range) set_bounds(*made.list, *object.list, from, to, stride);
+    return made;
   }
   const std::string_view whole = text_of(object);
   work_on(whole);

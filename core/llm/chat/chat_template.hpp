@@ -15,15 +15,15 @@
 
 namespace tenon::llm {
 
-using ChatJson = nlohmann::ordered_json;
+using ChatJson = nlohmann::ordered_json;  // from text by parse_json()
 
 struct ChatOptions {
   ChatJson messages = ChatJson::array();  // objects with `role`, `content`, `tool_calls`, ...
   ChatJson tools = nullptr;               // a list of JSON schemas, or null
   bool add_generation_prompt = true;
   ChatJson extra = ChatJson::object();  // further variables, such as enable_thinking
-  std::optional<std::tm> now;           // for strftime_now; else the local time
-  jinja::Limits limits;
+  std::optional<std::tm> now = {};      // for strftime_now; else the local time
+  jinja::Limits limits = {};
 };
 
 // Immutable, so threads may share it.

@@ -122,9 +122,9 @@ Value truncate(Machine& m, const Value& v, const Args& args) {
   const std::string_view end = a.text(2, "...");
   const auto tail = static_cast<int64_t>(count_chars(end));
   if (length < tail || leeway < 0) m.fail("truncate: the length is shorter than the end");
-  m.require_defined(v);
+  const int64_t size = m.length(v);
+  if (size <= length || size - length <= leeway) return v;
   if (!v.is(Kind::text)) m.fail("truncate: expected a str, got " + std::string(type_name(v)));
-  if (v.text->chars <= length || v.text->chars - length <= leeway) return v;
   const std::string_view text = text_of(v);
   std::string_view head = text.substr(0, offset_of_char(text, static_cast<size_t>(length - tail)));
   if (!a.flag(1, false)) head = head.substr(0, head.rfind(' '));  // all of it without a space

@@ -68,7 +68,7 @@ Flow Machine::run_node(const Node& node) {
       emit(node.text);
       break;
     case Op::print:
-      print(eval(*node.kids[0]));
+      for (const NodePtr& kid : node.kids) print(eval(*kid));
       break;
     case Op::branch:
       return run_branch(node);

@@ -235,19 +235,13 @@ Value istitle(Machine& m, const Value& self, const Args& args) {
   return make_bool(any);
 }
 
-Value casefold(Machine& m, const Value& self, const Args& args) {
-  Bound(m, "casefold", args, {});
-  if (!self.text->ascii()) m.fail("casefold: characters beyond ASCII are not supported");
-  return same(m, self, lower_text(own(self)));
-}
-
 struct Row {
   std::string_view name;
   Builtin method;
 };
 constexpr Row kMethods[] = {
     {"capitalize", converted<capitalize_text>},
-    {"casefold", casefold},
+    {"casefold", converted<casefold_text>},
     {"center", justify<'^'>},
     {"count", count},
     {"endswith", has_affix<true>},

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
-namespace tenon::llm {
+namespace tenon::llm::jinja {
 namespace {
 
 struct FlagRun {  // from this character to the next run
@@ -163,6 +163,13 @@ std::string upper_text(std::string_view text) {
   return out;
 }
 
+std::string casefold_text(std::string_view text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();)
+    append_mapped(out, next_char(text, at), kFoldRuns, kFoldTexts);
+  return out;
+}
+
 std::string title_text(std::string_view text) {
   std::string out;
   bool inside = false;
@@ -202,4 +209,4 @@ std::string swapcase_text(std::string_view text) {
   return out;
 }
 
-}  // namespace tenon::llm
+}  // namespace tenon::llm::jinja

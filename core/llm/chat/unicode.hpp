@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace tenon::llm {
+namespace tenon::llm::jinja {
 
 bool is_utf8(std::string_view text);
 
@@ -46,5 +46,6 @@ std::string upper_text(std::string_view text);
 std::string title_text(std::string_view text);
 std::string capitalize_text(std::string_view text);
 std::string swapcase_text(std::string_view text);
+std::string casefold_text(std::string_view text);
 
-}  // namespace tenon::llm
+}  // namespace tenon::llm::jinja

@@ -49,9 +49,14 @@ class Reader {
     attention(head);
     out_[family_.norm_plus_one ? "hidden_activation" : "hidden_act"] =
         family_.norm_plus_one ? "gelu_pytorch_tanh" : "silu";
-    for (const auto& [key, name] : {std::pair("bos", "bos_token_id"), {"eos", "eos_token_id"}})
-      if (const std::string k = "tokenizer.ggml." + std::string(name); model_.has(k))
-        out_[name] = model_.number<int64_t>(k);
+    for (const auto& [key, name] : {std::pair("bos_token_id", "bos_token_id"),
+                                    {"eos_token_id", "eos_token_id"},
+                                    {"padding_token_id", "pad_token_id"}}) {
+      const std::string k = std::string("tokenizer.ggml.") + key;
+      // Null, where the defaults of transformers may lie outside of the vocabulary.
+      out_[name] = nullptr;
+      if (model_.has(k)) out_[name] = in_file([&] { return model_.number<int64_t>(k); });
+    }
     return std::move(out_);
   }
 

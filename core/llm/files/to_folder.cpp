@@ -48,18 +48,17 @@ class ToFolder {
     heads_ = need_size(config, "num_attention_heads", file_);
     kv_heads_ = need_size(config, "num_key_value_heads", file_);
     plan(need_size(config, "num_hidden_layers", file_));
+    // Before anything is written: it may fail.
+    const TokenizerFiles tokenizer = tokenizer_files(model_, file_);
     std::error_code error;
     std::filesystem::create_directories(folder_, error);
     if (error) throw Error(TENON_IO_ERROR, folder_ + ": create: " + error.message());
     write_tensors();
     write_text("config.json", config.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-    const TokenizerFiles tokenizer = tokenizer_files(model_, file_);
     write_text("tokenizer_config.json", tokenizer.tokenizer_config);
-    if (!tokenizer.tokenizer.empty())
-      write_text("tokenizer.json", tokenizer.tokenizer);
-    else
-      result_.notes.push_back(
-          file_ + ": has no tokenizer.huggingface.json: the folder has no tokenizer.json");
+    if (!tokenizer.tokenizer.empty()) write_text("tokenizer.json", tokenizer.tokenizer);
+    if (!tokenizer.note.empty())
+      result_.notes.push_back(tokenizer.note + "; the folder has no tokenizer.json");
     result_.tensors = planned_.size();
     return std::move(result_);
   }

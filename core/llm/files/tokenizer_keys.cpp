@@ -7,32 +7,12 @@
 #include <unordered_map>
 #include <vector>
 
+#include "llm/files/tokenizer_parts.hpp"
+
 namespace tenon::llm::files {
 namespace {
 
 constexpr int64_t kMostTokens = int64_t{1} << 24;
-enum TokenType : int32_t {
-  kNormal = 1,
-  kUnknown = 2,
-  kControl = 3,
-  kUserDefined = 4,
-  kUnused = 5,
-  kByte = 6
-};
-
-struct PreTokenizer {
-  std::string_view name, expression;
-};
-// How GGUF names the expressions that split text before the merges.
-constexpr PreTokenizer kPreTokenizers[] = {
-    {"llama-bpe",
-     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
-    {"qwen2",
-     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
-    {"qwen35",
-     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
-};
-
 // All objects of a stage, which may be a Sequence.
 std::vector<const Json*> stages(const Json& tokenizer, const char* key, const char* list) {
   std::vector<const Json*> out;
@@ -286,14 +266,24 @@ std::string set_tokenizer_keys(GgufWriter& out, const std::string& folder, const
   const Json settings = read_object(folder + "/tokenizer_config.json").value_or(Json::object());
   if (const std::string chat = chat_template(settings, folder); !chat.empty())
     out.set("tokenizer.chat_template", chat);
-  if (!text) return file + ": there is none: the file has no tokenizer";
+  if (!text) {
+    // Models need these numbers without a tokenizer, too.
+    for (const auto& [key, name] : {std::pair("bos_token_id", "bos_token_id"),
+                                    {"eos_token_id", "eos_token_id"},
+                                    {"padding_token_id", "pad_token_id"}}) {
+      const auto at = config.find(name);
+      if (at != config.end() && at->is_number_unsigned() && at->get<uint64_t>() < kMostTokens)
+        out.set(std::string("tokenizer.ggml.") + key, at->get<uint32_t>());
+    }
+    return file + ": there is none: the file has no tokenizer";
+  }
   const auto tokenizer = read_object(file);
   Converter(out, file, *tokenizer, settings, config, pre).convert();
   out.set("tokenizer.huggingface.json", *text);
   return {};
 }
 
-TokenizerFiles tokenizer_files(const Gguf& model, const std::string&) {
+TokenizerFiles tokenizer_files(const Gguf& model, const std::string& file) {
   TokenizerFiles out;
   Json settings = Json::object();
   settings["tokenizer_class"] = "PreTrainedTokenizerFast";
@@ -318,6 +308,20 @@ TokenizerFiles tokenizer_files(const Gguf& model, const std::string&) {
   out.tokenizer_config = settings.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   if (model.has("tokenizer.huggingface.json"))
     out.tokenizer = model.text("tokenizer.huggingface.json");
+  else if (model.has("tokenizer.ggml.model") && model.has("tokenizer.ggml.tokens")) {
+    const std::string kind = model.text("tokenizer.ggml.model");
+    if (kind != "gpt2" && kind != "llama") {
+      out.note = file + ": tokenizer.ggml.model '" + kind + "' has no form in tokenizer.json";
+      return out;
+    }
+    try {
+      out.tokenizer = built_tokenizer(model, file);
+    } catch (const Error& e) {
+      if (e.code() != TENON_UNSUPPORTED) throw;
+      out.note = e.what();
+    }
+  } else
+    out.note = file + ": has no tokenizer";
   return out;
 }
 

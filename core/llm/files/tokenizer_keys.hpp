@@ -17,6 +17,7 @@ std::string set_tokenizer_keys(GgufWriter& out, const std::string& folder, const
 struct TokenizerFiles {
   std::string tokenizer{};         // content of tokenizer.json, empty if there is none
   std::string tokenizer_config{};  // content of tokenizer_config.json
+  std::string note{};              // why there is no tokenizer.json
 };
 TokenizerFiles tokenizer_files(const Gguf& model, const std::string& file);
 

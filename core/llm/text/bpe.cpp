@@ -43,6 +43,20 @@ bool ByteTokens::append(std::string_view bytes, std::vector<TokenId>& out) const
   return true;
 }
 
+ByteSet bytes_before_spaces(const Vocab& vocab) {
+  ByteSet bytes;
+  if (vocab.find(kMetaspace) == kNoToken) return bytes.set();
+  for (size_t id = 0; id < vocab.size(); ++id) {
+    const std::string_view text = vocab.text(static_cast<TokenId>(id));
+    size_t last = 0;  // behind the last space
+    for (size_t at = 0; (at = text.find(kMetaspace, at)) != text.npos;) {
+      if (at > last) bytes.set(static_cast<unsigned char>(text[at - 1]));
+      last = at += kMetaspace.size();
+    }
+  }
+  return bytes;
+}
+
 size_t MergeList::slot(uint64_t pair) const {
   const size_t mask = slots_.size() - 1;
   uint64_t hash = pair * 0x9E3779B97F4A7C15u;
@@ -89,9 +103,12 @@ class Bpe final : public Model {
   Bpe(const Vocab& vocab, MergeList merges, BpeOptions options)
       : vocab_(vocab), merges_(std::move(merges)), options_(std::move(options)), bytes_(vocab) {
     for (char32_t c = 0; c < small_.size(); ++c) small_[c] = vocab.find(character_text(c));
+    cuts_ = !options_.ignore_merges && options_.prefix.empty() && options_.suffix.empty();
+    joined_ = bytes_before_spaces(vocab);
   }
 
   std::unique_ptr<Memory> memory() const override { return std::make_unique<MergeMemory>(); }
+  const ByteSet* joined_bytes() const override { return cuts_ ? &joined_ : nullptr; }
 
   void encode(std::string_view piece, std::vector<TokenId>& out, Memory& memory) const override {
     if (options_.ignore_merges ||
@@ -166,6 +183,8 @@ class Bpe final : public Model {
   MergeList merges_;
   BpeOptions options_;
   ByteTokens bytes_;
+  bool cuts_;
+  ByteSet joined_;
   std::array<TokenId, 512>
       small_;  // of characters; the alphabet of byte-level models is among them
 };
@@ -173,7 +192,11 @@ class Bpe final : public Model {
 class ScoredBpe final : public Model {
  public:
   ScoredBpe(const Vocab& vocab, const std::vector<float>& scores, TokenId unknown)
-      : vocab_(vocab), unknown_(unknown), bytes_(vocab), rank_(vocab.size(), 0) {
+      : vocab_(vocab),
+        unknown_(unknown),
+        bytes_(vocab),
+        joined_(bytes_before_spaces(vocab)),
+        rank_(vocab.size(), 0) {
     std::vector<TokenId> order(vocab.size());
     std::iota(order.begin(), order.end(), 0);
     const auto score = [&](TokenId id) { return scores[static_cast<size_t>(id)]; };
@@ -187,7 +210,7 @@ class ScoredBpe final : public Model {
   }
 
   std::unique_ptr<Memory> memory() const override { return std::make_unique<MergeMemory>(); }
-  bool caches() const override { return false; }
+  const ByteSet* joined_bytes() const override { return &joined_; }
 
   void encode(std::string_view piece, std::vector<TokenId>& out, Memory& memory) const override {
     auto& m = static_cast<MergeMemory&>(memory);
@@ -216,6 +239,7 @@ class ScoredBpe final : public Model {
   const Vocab& vocab_;
   TokenId unknown_;
   ByteTokens bytes_;
+  ByteSet joined_;
   std::vector<uint32_t> rank_;  // by id; equal scores have one rank
 };
 

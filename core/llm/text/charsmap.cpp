@@ -69,6 +69,7 @@ std::string Charsmap::longest(std::string_view text) const {
     }
     out += by;
     at += size;
+    check_growth(text.size(), out.size());
   }
   return sanitized(out);  // hostile tables cut characters
 }
@@ -89,6 +90,7 @@ std::string Charsmap::by_clusters(std::string_view text) const {
   out.reserve(text.size());
   Graphemes clusters(text);
   for (size_t begin = 0, end = 0; clusters.next(begin, end);) {
+    check_growth(text.size(), out.size());
     const std::string_view cluster = text.substr(begin, end - begin);
     if (cluster.size() < kLongCluster && replaced(cluster, out)) continue;
     for (size_t at = 0; at < cluster.size();) {
@@ -96,6 +98,7 @@ std::string Charsmap::by_clusters(std::string_view text) const {
       next_character(cluster, at);
       const std::string_view character = cluster.substr(from, at - from);
       if (!replaced(character, out)) out += character;
+      check_growth(text.size(), out.size());
     }
   }
   return sanitized(out);

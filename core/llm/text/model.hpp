@@ -2,6 +2,7 @@
 // Models: they turn one piece of text into tokens.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,6 +14,8 @@
 
 namespace tenon::llm {
 
+using ByteSet = std::bitset<256>;
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -22,9 +25,14 @@ class Model {
   };
   virtual std::unique_ptr<Memory> memory() const = 0;
   virtual void encode(std::string_view piece, std::vector<TokenId>& out, Memory& memory) const = 0;
-  // True if equal pieces may be encoded once: pieces are words.
-  virtual bool caches() const { return true; }
+  // If not null: a piece may be cut before a visible space that follows another character, with the same result,
+  // unless that character ends with one of these bytes.
+  virtual const ByteSet* joined_bytes() const { return nullptr; }
 };
+
+// The bytes that tokens have before a visible space, other than those of another one. All bytes if the vocabulary
+// lacks the visible space.
+ByteSet bytes_before_spaces(const Vocab& vocab);
 
 // The token <0xNN> of each byte, or kNoToken.
 struct ByteTokens {

@@ -141,6 +141,7 @@ Normalizer replace_normalizer(Regex pattern, std::string by) {
       out += text.substr(from, begin - from);
       out += by;
       from = end;
+      check_growth(text.size(), out.size());
     });
     return out += text.substr(from);
   };
@@ -198,18 +199,17 @@ Normalizer charsmap_normalizer(Charsmap map, bool sentence_piece) {
 Normalizer space_normalizer(SpaceOptions o) {
   return [o](std::string_view text) {
     std::string out;
-    bool inside = false, prefixed = false;  // of a word; the text
+    bool inside = false, started = false;  // a word; the first word
+    const bool prefix = o.prefix && !o.suffix;
+    if (prefix && !o.remove_extra && !text.empty()) out += kMetaspace;
     for (const char c : text) {
       if (c == ' ') {
         inside = false;
         if (!o.remove_extra) out += kMetaspace;
         continue;
       }
-      if (!inside && ((o.prefix && !o.suffix && !prefixed) || o.remove_extra)) {
-        out += kMetaspace;
-        prefixed = true;
-      }
-      inside = true;
+      if (o.remove_extra && !inside && (started || prefix)) out += kMetaspace;
+      inside = started = true;
       out += c;
     }
     if (o.prefix && o.suffix) out += kMetaspace;

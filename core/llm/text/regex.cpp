@@ -13,7 +13,7 @@
 namespace tenon::llm {
 namespace {
 
-constexpr uint32_t kMostSteps = 20'000'000;  // of one search
+constexpr uint32_t kMostSteps = 10'000'000;  // of one search
 constexpr uint32_t kMostHeap = 256 << 10;    // KiB
 constexpr size_t kJitStack = 32 << 20;       // reserved addresses, not memory
 

@@ -15,6 +15,25 @@ namespace {
 
 constexpr size_t kMostBytes = size_t{256} << 20;  // of a text; places in pieces have 32 bits
 
+// Before each visible space that follows another character, except behind these bytes.
+void cut_at_spaces(Pieces& p, const ByteSet& joined) {
+  std::vector<Range> out;
+  for (const Range& r : p.ranges) {
+    const std::string_view piece = p.piece(r);
+    size_t begin = 0, last = 0;  // last: behind the last space
+    for (size_t at = 0; (at = piece.find(kMetaspace, at)) != piece.npos;) {
+      if (at > last && !joined[static_cast<unsigned char>(piece[at - 1])]) {
+        out.push_back(
+            {r.begin + static_cast<uint32_t>(begin), r.begin + static_cast<uint32_t>(at)});
+        begin = at;
+      }
+      last = at += kMetaspace.size();
+    }
+    out.push_back({r.begin + static_cast<uint32_t>(begin), r.end});
+  }
+  p.ranges = std::move(out);
+}
+
 // Encodes the pieces of one text. Words repeat, so their tokens are kept.
 class Encoding {
  public:
@@ -43,13 +62,18 @@ class Encoding {
 
  private:
   void add_text(std::string_view text, bool at_start) {
-    if (parts_.pre_tokenizers.empty()) {
+    const ByteSet* joined = parts_.model->joined_bytes();
+    if (parts_.pre_tokenizers.empty() && !joined) {
       parts_.model->encode(text, out_, *memory_);
       return;
     }
     Pieces pieces{std::string(text), {{0, static_cast<uint32_t>(text.size())}}, at_start};
-    for (const PreTokenizer& p : parts_.pre_tokenizers) p(pieces);
-    if (pieces.ranges.size() < kFewPieces || !parts_.model->caches()) {
+    for (const PreTokenizer& p : parts_.pre_tokenizers) {
+      p(pieces);
+      check_growth(text.size(), pieces.text.size());
+    }
+    if (joined && !joined->all()) cut_at_spaces(pieces, *joined);
+    if (pieces.ranges.size() < kFewPieces) {
       for (const Range& r : pieces.ranges) parts_.model->encode(pieces.piece(r), out_, *memory_);
       return;
     }
@@ -99,7 +123,10 @@ constexpr std::string_view kEnds[] = {"<|eot_id|>",
 
 std::string TokenizerParts::normalize(std::string_view text) const {
   std::string out(text);
-  for (const Normalizer& n : normalizers) out = n(out);
+  for (const Normalizer& n : normalizers) {
+    out = n(out);
+    check_growth(text.size(), out.size());
+  }
   return out;
 }
 
@@ -171,6 +198,17 @@ void Tokenizer::check(TokenId id) const {
   throw Error(TENON_INVALID_ARGUMENT, "tokenizer: there is no token with the id " +
                                           std::to_string(id) + "; expected an id below " +
                                           std::to_string(size()));
+}
+
+std::string Tokenizer::bytes(TokenId id) const {
+  check(id);
+  if (is_special(id)) return "";
+  // Decoders change the start of a text, so the token stands behind another one.
+  TokenId first = find("a").value_or(0);
+  while (static_cast<size_t>(first) + 1 < size() && (!has(first) || is_special(first))) ++first;
+  const TokenId ids[] = {first, id};
+  const std::string before = decode_bytes(std::span(ids, 1), true), both = decode_bytes(ids, true);
+  return both.starts_with(before) ? both.substr(before.size()) : "";
 }
 
 std::string Tokenizer::decode_bytes(std::span<const TokenId> ids, bool raw) const {

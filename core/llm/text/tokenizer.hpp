@@ -47,6 +47,8 @@ class Tokenizer {
   std::string_view text(TokenId id) const;
   std::optional<TokenId> find(std::string_view text) const;
   bool is_special(TokenId id) const;
+  // The bytes that the token adds to a text that has begun. Special tokens add none.
+  std::string bytes(TokenId id) const;
 
   // Ids with a role, if the tokenizer names one: begin of text, end of text, end of turn, padding, unknown.
   std::optional<TokenId> bos() const;

@@ -9,6 +9,8 @@
 #include <memory>
 #include <new>
 
+#include "tenon/tenon.hpp"
+
 namespace tenon::llm {
 namespace {
 
@@ -77,6 +79,16 @@ Prefix first_character(std::string_view text) {
 bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(),
                      [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
+void check_growth(size_t from, size_t to) {
+  // One character becomes at most 18, by NFKD, and each byte two, as a visible one.
+  constexpr size_t kMostTimes = 64, kAlways = size_t{1} << 20, kMostBytes = size_t{1} << 30;
+  const size_t most = std::min(kMostTimes * from + kAlways, kMostBytes);
+  if (to > most)
+    throw Error(TENON_UNSUPPORTED, "tokenizer: a text of " + std::to_string(from) +
+                                       " bytes grows to more than " + std::to_string(most) +
+                                       " bytes");
 }
 
 std::string_view sanitize(std::string_view text, std::string& storage) {

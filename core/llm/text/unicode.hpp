@@ -58,6 +58,9 @@ std::string sanitized(std::string_view text);
 
 bool is_ascii(std::string_view text);
 
+// Throws if a stage of a tokenizer has made a text of `from` bytes one of `to` bytes, and that is far more.
+void check_growth(size_t from, size_t to);
+
 // The property White_Space of Unicode.
 bool is_space(char32_t c);
 // General categories, by their first letter or as a whole.
@@ -66,7 +69,7 @@ bool is_letter(char32_t c);           // L
 bool is_mark(char32_t c);             // M
 bool is_nonspacing_mark(char32_t c);  // Mn
 bool is_punctuation(char32_t c);      // P, and all punctuation and symbols of ASCII
-bool is_control(char32_t c);           // C, without unassigned characters
+bool is_control(char32_t c);          // C, without unassigned characters
 bool is_word(char32_t c);             // \w of regular expressions
 bool is_ideograph(char32_t c);        // the blocks that BERT separates by spaces
 

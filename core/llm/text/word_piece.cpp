@@ -71,7 +71,6 @@ class WordLevel final : public Model {
     const TokenId id = vocab_.find(piece);
     if (id != kNoToken || unknown_ != kNoToken) out.push_back(id != kNoToken ? id : unknown_);
   }
-  bool caches() const override { return false; }
 
  private:
   const Vocab& vocab_;

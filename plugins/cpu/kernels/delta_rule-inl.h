@@ -8,6 +8,8 @@
 #define TENON_CPU_DELTA_RULE_INL_H_
 #endif
 
+#include <algorithm>
+
 #include "delta_rule.hpp"
 #include "math-inl.h"
 
@@ -124,6 +126,31 @@ HWY_INLINE Row missing(const float* tile, const float* decay, const float* k, in
 // The state after a token: e^g·S + k·e.
 HWY_INLINE Row next_row(Row before, float decay, float k, Row e) {
   return multiply_add(e, constant(k), times(before, constant(decay)));
+}
+
+// One token of a forward run, through a tile of the state.
+template <class T>
+void token(const DeltaHead& h, const Tile& columns, int64_t t, float* tile, float* decay, void* o) {
+  const float *const q = h.q + t * h.key_step, *const k = h.k + t * h.key_step;
+  read_decay(h, t, decay);
+  const float beta = to_float(static_cast<const T*>(h.beta)[t * h.beta_step]);
+  const Row rest = missing(tile, decay, k, h.keys, columns.values<T>(h.v, t));
+  const Row e = times(rest, constant(beta));
+  Row even = zero_row(), odd = zero_row();
+  int64_t i = 0;
+  for (; i + 2 <= h.keys; i += 2) {
+    const Row low = next_row(row(tile, i), decay[i], k[i], e);
+    const Row high = next_row(row(tile, i + 1), decay[i + 1], k[i + 1], e);
+    put(low, tile, i), put(high, tile, i + 1);
+    even = multiply_add(low, constant(q[i]), even);
+    odd = multiply_add(high, constant(q[i + 1]), odd);
+  }
+  if (i < h.keys) {
+    const Row last = next_row(row(tile, i), decay[i], k[i], e);
+    put(last, tile, i);
+    even = multiply_add(last, constant(q[i]), even);
+  }
+  columns.write_values<T>(times(plus(even, odd), constant(h.scale)), o, t);
 }
 
 }  // namespace tenon::cpu::HWY_NAMESPACE

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // gated_delta_rule gated_delta_rule_backward. Tokens follow each other; sequences, heads and columns
-// of the state are independent, and threads share them. Products of chunks of tokens would take more
-// operations than the recurrence, whose state stays in the cache.
+// of the state are independent, and threads share them. Heads with one decay take chunks of tokens,
+// whose products with the state run at the rate of matrix products; others take token by token.
 #include "delta_rule.hpp"
 
 #include <algorithm>
@@ -43,6 +43,8 @@ struct Delta {
     sequences = n.cu_seqlens ? n.cu_seqlens.type().dims[0] - 1 : batch;
   }
 
+  // Decays of keys would differ within a product. Short runs, such as decoding, have no chunk.
+  bool in_chunks() const { return !by_key && tokens >= 8 && values > 0; }
   int64_t rows() const { return heads * each; }  // value heads
   int64_t tiles() const { return divide_up(values, delta_columns()); }
   int64_t decays() const { return by_key ? keys : 1; }
@@ -134,9 +136,15 @@ struct Delta {
 
 sdk::Kernel make_delta(const sdk::op::gated_delta_rule& n, const sdk::Node& node) {
   const Delta delta(n);
-  const int64_t tiles = delta.tiles();
-  const Slots slots = make_slots(delta.sequences * delta.rows() * tiles,
-                                 delta_forward_area(delta.keys) * 4, delta.tile_cost() * 4);
+  const int64_t tiles = delta.tiles(), heads = delta.sequences * delta.rows();
+  // A chunk's own numbers serve all tiles of a head. Few heads are divided, to occupy more threads.
+  constexpr int64_t kUnits = 16;
+  const int64_t most = delta.in_chunks() ? kUnits / std::max<int64_t>(heads, 1) : tiles;
+  const int64_t each = divide_up(tiles, std::max<int64_t>(most, 1));
+  const int64_t parts = each ? divide_up(tiles, each) : 0;
+  const int64_t area =
+      delta.in_chunks() ? delta_chunks_area(delta.keys, each) : delta_forward_area(delta.keys);
+  const Slots slots = make_slots(heads * parts, area * 4, delta.tile_cost() * 4 * each);
   sdk::Kernel kernel{.scratch = delta.scratch() + slots.scratch()};
   kernel.cost = 7.0 * static_cast<double>(delta.batch * delta.tokens * delta.rows()) *
                 static_cast<double>(delta.keys * delta.values) / 5e10;
@@ -149,11 +157,16 @@ sdk::Kernel make_delta(const sdk::op::gated_delta_rule& n, const sdk::Node& node
     slots.run(scratch + delta.scratch(), [&](int64_t begin, int64_t end, char* area) {
       for (int64_t unit = begin; unit < end; ++unit) {
         Delta::Place place;
-        const int64_t at = unit / tiles;
+        const int64_t at = unit / parts, first = unit % parts * each;
         const DeltaHead head = delta.head_at(c, q, k, at, &place);
-        delta_forward(head, unit % tiles * delta_columns(), reinterpret_cast<float*>(area),
-                      c.out<char>(o) + delta.value_offset(place),
-                      last < 0 ? nullptr : c.out<float>(last) + at * delta.keys * delta.values);
+        float* const own = reinterpret_cast<float*>(area);
+        char* const to = c.out<char>(o) + delta.value_offset(place);
+        float* const state =
+            last < 0 ? nullptr : c.out<float>(last) + at * delta.keys * delta.values;
+        if (delta.in_chunks())
+          delta_chunks(head, first, std::min(each, tiles - first), own, to, state);
+        else
+          delta_forward(head, first * delta_columns(), own, to, state);
       }
     });
   };
@@ -166,8 +179,10 @@ class BackwardDelta {
   BackwardDelta(const sdk::op::gated_delta_rule_backward& n, const sdk::Node& node)
       : p_(n), dout_(n.dout.position()), dstate_out_(n.dstate_out.position()) {
     for (int k = 0; k < kOutputs; ++k) out_[k] = node.out(k).position();
-    slots_ = make_slots(p_.sequences * p_.rows(), delta_backward_area(p_.keys, p_.tokens) * 4,
-                        p_.tile_cost() * 16 * p_.tiles());
+    int64_t area = delta_backward_area(p_.keys, p_.tokens);
+    if (p_.in_chunks())
+      area = std::max(area, delta_chunks_backward_area(p_.keys, p_.values, p_.tokens));
+    slots_ = make_slots(p_.sequences * p_.rows(), area * 4, p_.tile_cost() * 16 * p_.tiles());
   }
 
   uint64_t scratch() const { return slots_at() + slots_.scratch(); }
@@ -199,8 +214,10 @@ class BackwardDelta {
             .dbeta = dbeta + token,
             .dstate = out_[kDstate] < 0 ? nullptr : c.out<float>(out_[kDstate]) + state,
             .dv = out_[kDv] < 0 ? nullptr : c.out<char>(out_[kDv]) + p_.value_offset(place)};
+        float* const own = reinterpret_cast<float*>(area);
+        if (p_.in_chunks() && delta_chunks_backward(head, p_.tokens, own, to)) continue;
         for (int64_t tile = 0; tile < p_.tiles(); ++tile)
-          delta_backward(head, tile * delta_columns(), reinterpret_cast<float*>(area), to);
+          delta_backward(head, tile * delta_columns(), own, to);
       }
     });
     with_f32_or_half(p_.dtype, [&]<class T>(T) {

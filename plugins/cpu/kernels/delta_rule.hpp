@@ -30,6 +30,12 @@ int64_t delta_backward_area(int64_t keys, int64_t tokens);
 // Columns from `first` on, delta_columns() of them or those that exist. state_out: nullptr or [K, V].
 void delta_forward(const DeltaHead& head, int64_t first, float* area, void* o, float* state_out);
 
+// The same in chunks of tokens, for heads with one decay (delta_rule_chunk_forward.cpp): `count` tiles of
+// delta_columns() columns from tile `first` on.
+int64_t delta_chunks_area(int64_t keys, int64_t count);
+void delta_chunks(const DeltaHead& head, int64_t first, int64_t count, float* area, void* o,
+                  float* state_out);
+
 // Gradients of a head. dq, dk [T, K] and dbeta [T] and dg [T] or [T, K]: the sums over the columns
 // are added, rows of consecutive tokens behind each other. dstate: nullptr or [K, V].
 struct DeltaGradients {
@@ -39,5 +45,12 @@ struct DeltaGradients {
   void* dv = nullptr;  // like v; nullptr: not wanted
 };
 void delta_backward(const DeltaHead& head, int64_t first, float* area, const DeltaGradients& out);
+
+// All columns of a head in chunks of tokens, for heads with one decay (delta_rule_chunk_backward.cpp).
+// Returns false, and has written nothing, if a number is not finite or a decay is above 1. The area is
+// that for `longest` tokens.
+int64_t delta_chunks_backward_area(int64_t keys, int64_t values, int64_t tokens);
+bool delta_chunks_backward(const DeltaHead& head, int64_t longest, float* area,
+                           const DeltaGradients& out);
 
 }  // namespace tenon::cpu

@@ -20,28 +20,7 @@ void forward(const DeltaHead& h, int64_t first, float* area, void* o, float* sta
   float *const tile = area, *const decay = area + h.keys * kColumns;
   const Tile columns(h, first);
   columns.read(h.state, tile);
-  for (int64_t t = 0; t < h.tokens; ++t) {
-    const float *const q = h.q + t * h.key_step, *const k = h.k + t * h.key_step;
-    read_decay(h, t, decay);
-    const float beta = to_float(static_cast<const T*>(h.beta)[t * h.beta_step]);
-    const Row rest = missing(tile, decay, k, h.keys, columns.values<T>(h.v, t));
-    const Row e = times(rest, constant(beta));
-    Row even = zero_row(), odd = zero_row();
-    int64_t i = 0;
-    for (; i + 2 <= h.keys; i += 2) {
-      const Row low = next_row(row(tile, i), decay[i], k[i], e);
-      const Row high = next_row(row(tile, i + 1), decay[i + 1], k[i + 1], e);
-      put(low, tile, i), put(high, tile, i + 1);
-      even = multiply_add(low, constant(q[i]), even);
-      odd = multiply_add(high, constant(q[i + 1]), odd);
-    }
-    if (i < h.keys) {
-      const Row last = next_row(row(tile, i), decay[i], k[i], e);
-      put(last, tile, i);
-      even = multiply_add(last, constant(q[i]), even);
-    }
-    columns.write_values<T>(times(plus(even, odd), constant(h.scale)), o, t);
-  }
+  for (int64_t t = 0; t < h.tokens; ++t) token<T>(h, columns, t, tile, decay, o);
   columns.write(tile, state_out);
 }
 

@@ -36,6 +36,7 @@ template <class D>
 struct SplatLanes {
   using V = hn::Vec<D>;
   V u;                 // see SplatPair
+  V power, share;      // along rays: the power, and along/(along² + 2·near·form)
   V raw, alpha;        // opacity · e^-power, and at most 0.999
   hn::Mask<D> passes;  // where it is blended
 };
@@ -47,7 +48,7 @@ struct SplatBox {
   bool empty() const { return top >= bottom || left >= right; }
 };
 
-template <class T>
+template <class T, bool kRays>
 class SplatEntry {
  public:
   using D = hn::ScalableTag<T>;
@@ -76,6 +77,7 @@ class SplatEntry {
     row_dx_ = static_cast<T>(dx_);
     row_slope_ = pair_.mixed * row_dy;
     row_power_ = pair_.rest * row_dy * row_dy;
+    if constexpr (kRays) row_along_ = static_cast<T>(1 + pair_.along_x * dx_ + pair_.along_y * dy);
   }
   // False if the entry is blended in none of the pixels from column x on that are `open`.
   HWY_INLINE bool at(int64_t x, hn::Mask<D> open, SplatLanes<D>* to) const {
@@ -83,9 +85,18 @@ class SplatEntry {
     const V column = hn::Iota(d, static_cast<T>(x));
     to->u = hn::Sub(hn::Set(d, row_u_), column);
     const V inner = hn::MulAdd(hn::Set(d, pair_.square), to->u, hn::Set(d, row_slope_));
-    const V power = hn::MulAdd(to->u, inner, hn::Set(d, row_power_));
-    const auto near =
-        hn::And(open, hn::And(hn::Le(power, hn::Set(d, pair_.reach)), hn::Ge(power, hn::Zero(d))));
+    const V form = hn::MulAdd(to->u, inner, hn::Set(d, row_power_)), zero = hn::Zero(d);
+    auto ahead = hn::And(open, hn::Ge(form, zero));
+    V power = form;
+    if constexpr (kRays) {
+      const V along = hn::NegMulAdd(hn::Set(d, pair_.along_x), column, hn::Set(d, row_along_));
+      const V twice = hn::Set(d, 2 * pair_.near);
+      const V all = hn::MulAdd(twice, form, hn::Mul(along, along));
+      power = hn::Div(form, all);
+      to->power = power, to->share = hn::Div(along, all);
+      ahead = hn::And(ahead, hn::And(hn::Gt(along, zero), hn::Ge(power, zero)));
+    }
+    const auto near = hn::And(ahead, hn::Le(power, hn::Set(d, pair_.reach)));
     if (hn::AllFalse(d, near)) return false;
     to->raw = hn::Mul(hn::Set(d, pair_.opacity), decay(d, hn::Neg(power)));
     to->passes = hn::And(near, hn::Ge(to->raw, hn::Set(d, static_cast<T>(kLeastAlpha))));
@@ -103,7 +114,7 @@ class SplatEntry {
  private:
   const SplatPair<T>& pair_;
   const double dx_, dy_;  // from the first pixel
-  T row_u_ = 0, row_dx_ = 0, row_slope_ = 0, row_power_ = 0;
+  T row_u_ = 0, row_dx_ = 0, row_slope_ = 0, row_power_ = 0, row_along_ = 0;
 };
 
 // The place of the last entry of a pixel, an integer as wide as T.

@@ -18,8 +18,27 @@ namespace {
 
 constexpr int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
+// The distance from the mean beyond which no power is within `reach`, along x and along y.
+struct Reach {
+  double x, y;
+};
+// Along rays, the pixels within `reach` fill an ellipse whose centre is not the mean:
+//   form <= r·(1 + p·dx + q·dy)², r = reach/(1 - 2·near·reach).
+Reach ray_reach(double a, double b, double c, double p, double q, double near, double reach) {
+  constexpr double kAll = std::numeric_limits<double>::infinity();
+  const double rest = 1 - 2 * near * reach;
+  if (!(rest > 0)) return {kAll, kAll};  // the camera is inside the Gaussian
+  const double r = reach / rest;
+  const double xx = a / 2 - r * p * p, xy = b / 2 - r * p * q, yy = c / 2 - r * q * q;
+  const double det = xx * yy - xy * xy;
+  if (!(xx > 0) || !(det > 0)) return {kAll, kAll};                               // no ellipse
+  const double x = r * (yy * p - xy * q) / det, y = r * (xx * q - xy * p) / det;  // the centre
+  const double size = r * (1 + p * x + q * y);
+  return {std::abs(x) + std::sqrt(size * yy / det), std::abs(y) + std::sqrt(size * xx / det)};
+}
+
 template <class T>
-SplatPair<T> prepare(const T* mean, const T* conic, T opacity) {
+SplatPair<T> prepare(const T* mean, const T* conic, T opacity, bool rays) {
   const double a = conic[0], b = conic[1], c = conic[2];
   SplatPair<T> p{.x = mean[0],
                  .y = mean[1],
@@ -37,6 +56,7 @@ SplatPair<T> prepare(const T* mean, const T* conic, T opacity) {
   if (!(opacity > 0) || !std::isfinite(opacity)) return p;
   const double reach = std::log(255.0 * static_cast<double>(opacity)) + kMargin;
   p.reach = static_cast<T>(reach);
+  if (rays) p.along_x = conic[3], p.along_y = conic[4], p.near = conic[5];
   if (!(a > 0)) return p;
   // a·c - b² with the rounding error of b² added.
   const double square = b * b, error = std::fma(-b, b, square);
@@ -45,8 +65,10 @@ SplatPair<T> prepare(const T* mean, const T* conic, T opacity) {
   p.mixed = 0;
   p.rest = static_cast<T>(det / a / 2);
   if (det > 0) {
-    p.half_x = static_cast<T>(std::sqrt(2 * reach * c / det) * (1 + 1e-5));
-    p.half_y = static_cast<T>(std::sqrt(2 * reach * a / det) * (1 + 1e-5));
+    const Reach most = rays ? ray_reach(a, b, c, conic[3], conic[4], conic[5], reach)
+                            : Reach{std::sqrt(2 * reach * c / det), std::sqrt(2 * reach * a / det)};
+    p.half_x = static_cast<T>(most.x * (1 + 1e-5));
+    p.half_y = static_cast<T>(most.y * (1 + 1e-5));
     for (T* half : {&p.half_x, &p.half_y})
       if (std::isnan(*half)) *half = std::numeric_limits<T>::infinity();
   }
@@ -113,7 +135,7 @@ struct Raster {
     const T *const m = c.in<T>(means2d), *const q = c.in<T>(conics), *const o = c.in<T>(opacities);
     parallel_for(grid.pairs(), grain_for(256), [&](int64_t begin, int64_t end) {
       for (int64_t k = begin; k < end; ++k)
-        to[k] = prepare(m + 2 * k, q + 3 * k, o[k % grid.points]);
+        to[k] = prepare(m + 2 * k, q + grid.conic() * k, o[k % grid.points], grid.rays);
     });
   }
   template <class T>
@@ -152,13 +174,13 @@ Raster raster_of(const Op& n) {
   const sdk::Type& means = n.means2d.type();
   if (means.dtype != TENON_DTYPE_F32 && means.dtype != TENON_DTYPE_F64)
     throw sdk::Refusal::dtype("means2d", means.dtype);
-  if (n.response != "ewa") throw sdk::Refusal::attribute("response", n.response);
   return {.grid = {.images = means.dims[0],
                    .points = means.dims[1],
                    .width = n.width,
                    .height = n.height,
                    .size = n.tile,
-                   .channels = n.colors.type().dims[2]},
+                   .channels = n.colors.type().dims[2],
+                   .rays = n.response == "ray3d"},
           .entries = n.ids.type().dims[0],
           .slots = widest_arena(),
           .means2d = n.means2d.position(),
@@ -203,12 +225,12 @@ struct Sums {
 template <class T>
 void add_up(const SplatGrid& g, const int32_t* ids, int64_t begin_entry, int64_t end_entry,
             const T* gradients, int64_t first, int64_t end, const Sums<T>& to) {
-  const int64_t channels = g.channels, width = 6 + channels;
+  const int64_t channels = g.channels, width = g.gradients();
   const auto clear = [&](T* out, int64_t each) {
     for (int64_t i = 0; out && i < g.images; ++i)
       std::fill_n(out + (i * g.points + first) * each, (end - first) * each, T{0});
   };
-  clear(to.means2d, 2), clear(to.conics, 3), clear(to.colors, channels);
+  clear(to.means2d, 2), clear(to.conics, g.conic()), clear(to.colors, channels);
   if (to.opacities) std::fill_n(to.opacities + first, end - first, T{0});
   for (int64_t e = begin_entry; e < end_entry; ++e) {
     const int64_t id = ids[e];
@@ -219,8 +241,8 @@ void add_up(const SplatGrid& g, const int32_t* ids, int64_t begin_entry, int64_t
     const auto add = [&](T* out, int64_t each, int64_t column) {
       for (int64_t k = 0; out && k < each; ++k) out[id * each + k] += from[column + k];
     };
-    add(to.means2d, 2, 0), add(to.conics, 3, 2), add(to.colors, channels, 6);
-    if (to.opacities) to.opacities[point] += from[5];
+    add(to.means2d, 2, 0), add(to.conics, g.conic(), 2), add(to.colors, channels, 3 + g.conic());
+    if (to.opacities) to.opacities[point] += from[2 + g.conic()];
   }
 }
 
@@ -232,7 +254,7 @@ struct BackOperands {
 template <class T>
 sdk::Kernel backward(const Raster& r, const BackOperands& n) {
   const SplatGrid g = r.grid;
-  const int64_t area = aligned(splat_backward_area_bytes<T>(g)), width = 6 + g.channels;
+  const int64_t area = aligned(splat_backward_area_bytes<T>(g)), width = g.gradients();
   constexpr auto kSize = static_cast<int64_t>(sizeof(T));
   const int64_t rows = aligned(r.entries * width * kSize);
   const int64_t behind = n.outs[4] < 0 ? 0 : aligned(g.tiles() * g.channels * kSize);

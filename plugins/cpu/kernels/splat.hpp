@@ -10,7 +10,8 @@
 namespace tenon::cpu {
 
 // A Gaussian in an image, ready for the pixels. With d the way from a pixel to the mean, the power is
-//   square·u² + mixed·u·dy + rest·dy², u = dx + ratio·dy.
+//   form = square·u² + mixed·u·dy + rest·dy², u = dx + ratio·dy,
+// and along rays form/(along² + 2·near·form), along = 1 + along_x·dx + along_y·dy.
 // If a > 0: u = dx + (b/a)·dy and rest = det/2a, which does not cancel for thin ellipses. Otherwise
 // ratio is 0.
 template <class T>
@@ -20,12 +21,17 @@ struct SplatPair {
   T opacity;
   T reach;           // a larger power makes alpha too small; negative: every power does
   T half_x, half_y;  // no pixel passes beyond this distance from the mean
+  T along_x = 0, along_y = 0, near = 0;
 };
 
 // The tiles of all images.
 struct SplatGrid {
   int64_t images, points, width, height, size;
   int64_t channels = 0;
+  bool rays = false;  // responses along rays
+
+  int64_t conic() const { return rays ? 6 : 3; }                // numbers of a conic
+  int64_t gradients() const { return 3 + conic() + channels; }  // of an entry
 
   int64_t rows() const { return (height + size - 1) / size; }
   int64_t columns() const { return (width + size - 1) / size; }
@@ -62,7 +68,7 @@ template <class T>
 struct SplatUpstream {
   const T *dimage, *dalpha;  // dalpha may be null
   const int32_t* last;
-  T* gradients;    // [entries, 6 + channels] of the tile: mean, conic, opacity, colors
+  T* gradients;    // [entries, grid.gradients()] of the tile: mean, conic, opacity, colors
   T* dbackground;  // [channels], or null
 };
 

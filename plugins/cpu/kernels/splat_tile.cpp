@@ -23,9 +23,9 @@ struct TileState {
 };
 
 // Blends one entry. Returns true if a pixel became full.
-template <int64_t kChannels, class T>
+template <int64_t kChannels, bool kRays, class T>
 HWY_INLINE bool blend(const SplatTile<T>& s, int64_t place, const TileState<T>& state) {
-  using Entry = SplatEntry<T>;
+  using Entry = SplatEntry<T, kRays>;
   const typename Entry::D d;
   const hn::RebindToSigned<typename Entry::D> di;
   const int32_t id = s.ids[place];
@@ -89,8 +89,8 @@ void write(const SplatTile<T>& s, const TileState<T>& state, const SplatOutputs<
     }
 }
 
-template <class T>
-void Tile(const SplatTile<T>& s, const SplatOutputs<T>& to) {
+template <bool kRays, class T>
+void tile(const SplatTile<T>& s, const SplatOutputs<T>& to) {
   const int64_t area = s.grid.area(), stride = s.grid.stride();
   T* const light = reinterpret_cast<T*>(s.area);
   const TileState<T> state{light, reinterpret_cast<SplatPlace<T>*>(light + area), light + 2 * area};
@@ -100,13 +100,17 @@ void Tile(const SplatTile<T>& s, const SplatOutputs<T>& to) {
   std::fill_n(state.colors, s.grid.channels * area, T{0});
   for (int64_t place = s.begin; place < s.end; ++place) {
     const bool closed =
-        s.grid.channels == 3 ? blend<3>(s, place, state) : blend<0>(s, place, state);
+        s.grid.channels == 3 ? blend<3, kRays>(s, place, state) : blend<0, kRays>(s, place, state);
     if (closed && !any_open(light, area)) break;
   }
   write(s, state, to);
 }
-void TileF32(const SplatTile<float>& s, const SplatOutputs<float>& to) { Tile(s, to); }
-void TileF64(const SplatTile<double>& s, const SplatOutputs<double>& to) { Tile(s, to); }
+template <class T>
+void either(const SplatTile<T>& s, const SplatOutputs<T>& to) {
+  s.grid.rays ? tile<true>(s, to) : tile<false>(s, to);
+}
+void TileF32(const SplatTile<float>& s, const SplatOutputs<float>& to) { either(s, to); }
+void TileF64(const SplatTile<double>& s, const SplatOutputs<double>& to) { either(s, to); }
 
 }  // namespace tenon::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -26,11 +26,11 @@ struct BackState {
 };
 
 // Calls f(entry, x, at, lanes of the entry) for the vectors of pixels in which the entry is blended.
-template <class T, class F>
+template <bool kRays, class T, class F>
 HWY_INLINE void each_vector(const SplatTile<T>& s, int64_t place, const BackState<T>& state,
-                            SplatEntry<T>& entry, F&& f) {
-  const typename SplatEntry<T>::D d;
-  const hn::RebindToSigned<typename SplatEntry<T>::D> di;
+                            SplatEntry<T, kRays>& entry, F&& f) {
+  const typename SplatEntry<T, kRays>::D d;
+  const hn::RebindToSigned<typename SplatEntry<T, kRays>::D> di;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto before = hn::Set(di, static_cast<SplatPlace<T>>(place - 1));
   for (int64_t y = entry.box.top; y < entry.box.bottom; ++y) {
@@ -38,15 +38,15 @@ HWY_INLINE void each_vector(const SplatTile<T>& s, int64_t place, const BackStat
     for (int64_t x = entry.box.left; x < entry.box.right; x += lanes) {
       const int64_t at = y * s.grid.stride() + x;
       const auto open = hn::RebindMask(d, hn::Gt(hn::LoadU(di, state.last + at), before));
-      SplatLanes<typename SplatEntry<T>::D> e;
+      SplatLanes<typename SplatEntry<T, kRays>::D> e;
       if (entry.at(x, open, &e)) f(x, at, e);
     }
   }
 }
 
-template <int64_t kChannels, class T>
+template <int64_t kChannels, bool kRays, class T>
 void gradients(const SplatTile<T>& s, int64_t place, const BackState<T>& state, T* to) {
-  using Entry = SplatEntry<T>;
+  using Entry = SplatEntry<T, kRays>;
   using V = typename Entry::V;
   const typename Entry::D d;
   const int64_t channels = kChannels ? kChannels : s.grid.channels, area = s.grid.area();
@@ -56,6 +56,7 @@ void gradients(const SplatTile<T>& s, int64_t place, const BackState<T>& state, 
   Entry entry(s, pair);
   const V zero = hn::Zero(d), one = hn::Set(d, T{1});
   V h = zero, h_u = zero, h_y = zero, h_xx = zero, h_xy = zero, h_yy = zero;
+  V h_along = zero, h_along_x = zero, h_along_y = zero, h_near = zero;
   V dcolor[kChannels ? kChannels : kMostChannels];
   for (int64_t c = 0; c < channels; ++c) dcolor[c] = zero;
   bool blended = false;
@@ -80,10 +81,21 @@ void gradients(const SplatTile<T>& s, int64_t place, const BackState<T>& state, 
                    state.rest + at);
         // A saturated alpha does not move.
         const auto free = hn::And(e.passes, hn::Le(e.raw, hn::Set(d, static_cast<T>(kMostAlpha))));
-        const V part = hn::IfThenElseZero(free, hn::Mul(e.raw, dalpha));
+        V part = hn::IfThenElseZero(free, hn::Mul(e.raw, dalpha));
         const V dx = entry.dx(x), dy = hn::Set(d, entry.row_dy);
-        const V by_x = hn::Mul(part, dx), by_y = hn::Mul(part, dy);
         h = hn::Add(h, part);
+        if constexpr (kRays) {
+          // From the power form/(along² + 2·near·form) to the form.
+          const V share = hn::IfThenElseZero(free, e.share);
+          const V power = hn::IfThenElseZero(free, e.power), steep = hn::Mul(part, power);
+          const V along = hn::Mul(steep, share);
+          h_along = hn::Add(h_along, along);
+          h_along_x = hn::MulAdd(along, dx, h_along_x);
+          h_along_y = hn::MulAdd(along, dy, h_along_y);
+          h_near = hn::MulAdd(steep, power, h_near);
+          part = hn::Mul(part, hn::Mul(share, share));
+        }
+        const V by_x = hn::Mul(part, dx), by_y = hn::Mul(part, dy);
         h_u = hn::MulAdd(part, e.u, h_u);
         h_y = hn::Add(h_y, by_y);
         h_xx = hn::MulAdd(by_x, dx, h_xx);
@@ -91,7 +103,7 @@ void gradients(const SplatTile<T>& s, int64_t place, const BackState<T>& state, 
         h_yy = hn::MulAdd(by_y, dy, h_yy);
       });
   // A conic that is not finite times a sum of 0 is NaN.
-  if (!blended) return void(std::fill_n(to, 6 + channels, T{0}));
+  if (!blended) return void(std::fill_n(to, s.grid.gradients(), T{0}));
   const auto sum = [&](V v) HWY_ATTR { return hn::GetLane(hn::SumOfLanes(d, v)); };
   const T by_u = sum(h_u), by_y = sum(h_y);
   to[0] = -(2 * pair.square * by_u + pair.mixed * by_y);
@@ -99,9 +111,15 @@ void gradients(const SplatTile<T>& s, int64_t place, const BackState<T>& state, 
   to[2] = -sum(h_xx) / 2;
   to[3] = -sum(h_xy);
   to[4] = -sum(h_yy) / 2;
+  if constexpr (kRays) {
+    const T along = 2 * sum(h_along);
+    to[0] += pair.along_x * along, to[1] += pair.along_y * along;
+    to[5] = 2 * sum(h_along_x), to[6] = 2 * sum(h_along_y), to[7] = 2 * sum(h_near);
+  }
+  T* const rest = to + 2 + s.grid.conic();
   const T total = sum(h);
-  to[5] = total == 0 ? 0 : total / pair.opacity;
-  for (int64_t c = 0; c < channels; ++c) to[6 + c] = sum(dcolor[c]);
+  rest[0] = total == 0 ? 0 : total / pair.opacity;
+  for (int64_t c = 0; c < channels; ++c) rest[1 + c] = sum(dcolor[c]);
 }
 
 // Loads what belongs to the pixels. Returns the last entry of all.
@@ -130,10 +148,10 @@ int64_t load_tile(const SplatTile<T>& s, const SplatUpstream<T>& up, const BackS
   return most;
 }
 
-template <class T>
-void Backward(const SplatTile<T>& s, const SplatUpstream<T>& up) {
-  const typename SplatEntry<T>::D d;
-  const int64_t channels = s.grid.channels, area = s.grid.area(), width = 6 + channels;
+template <bool kRays, class T>
+void backward(const SplatTile<T>& s, const SplatUpstream<T>& up) {
+  const typename SplatEntry<T, kRays>::D d;
+  const int64_t channels = s.grid.channels, area = s.grid.area(), width = s.grid.gradients();
   T* const light = reinterpret_cast<T*>(s.area);
   const BackState<T> state{light, reinterpret_cast<SplatPlace<T>*>(light + area), light + 2 * area,
                            light + 3 * area};
@@ -141,7 +159,7 @@ void Backward(const SplatTile<T>& s, const SplatUpstream<T>& up) {
   for (int64_t place = s.begin; place < end; ++place) {
     const int32_t id = s.ids[place];
     if (id < 0) continue;
-    SplatEntry<T> entry(s, s.pairs[id]);
+    SplatEntry<T, kRays> entry(s, s.pairs[id]);
     each_vector(s, place, state, entry, [&](int64_t, int64_t at, const auto& e) HWY_ATTR {
       const auto v = hn::LoadU(d, light + at);
       hn::StoreU(hn::IfThenElse(e.passes, hn::NegMulAdd(v, e.alpha, v), v), d, light + at);
@@ -160,13 +178,17 @@ void Backward(const SplatTile<T>& s, const SplatUpstream<T>& up) {
     if (s.ids[place] < 0)
       std::fill_n(to, width, T{0});
     else if (channels == 3)
-      gradients<3>(s, place, state, to);
+      gradients<3, kRays>(s, place, state, to);
     else
-      gradients<0>(s, place, state, to);
+      gradients<0, kRays>(s, place, state, to);
   }
 }
-void BackwardF32(const SplatTile<float>& s, const SplatUpstream<float>& up) { Backward(s, up); }
-void BackwardF64(const SplatTile<double>& s, const SplatUpstream<double>& up) { Backward(s, up); }
+template <class T>
+void either(const SplatTile<T>& s, const SplatUpstream<T>& up) {
+  s.grid.rays ? backward<true>(s, up) : backward<false>(s, up);
+}
+void BackwardF32(const SplatTile<float>& s, const SplatUpstream<float>& up) { either(s, up); }
+void BackwardF64(const SplatTile<double>& s, const SplatUpstream<double>& up) { either(s, up); }
 
 }  // namespace tenon::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

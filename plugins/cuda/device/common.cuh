@@ -3,7 +3,7 @@
 #pragma once
 #include "arguments.cuh"
 
-constexpr u32 kIndexOutOfRange = 5, kNumericError = 6;  // TENON_*
+constexpr u32 kIndexOutOfRange = 5, kNumericError = 6, kOutOfMemory = 7;  // TENON_*
 // To the host's error_sink(call); the smallest value stays.
 __device__ inline void report(const ErrorSink& sink, u32 code, u64 index) {
   const u64 value = sink.step << 44 | (u64)code << 40 | index;

@@ -24,7 +24,7 @@ template <bool kSaves>
 __device__ inline void walk(const DeltaRule& s, T* o, f32* last, const DeltaRuleSaved& to) {
   Tokens& tokens = *reinterpret_cast<Tokens*>(memory);
   const Place place(s);
-  if (!kSaves && s.odd && !is_odd(s, s.odd, place.sequence, place.head)) return;
+  if (s.odd_heads && !is_odd(s, s.odd_heads, place.sequence, place.head)) return;
   State state = {};
   if (s.state)
     for_state(s, place, [&](int i, int j, i64 at) { state[i][j] = s.state[place.state(s) + at]; });

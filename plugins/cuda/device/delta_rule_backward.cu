@@ -9,6 +9,7 @@
 //entry: delta_rule_give_rows = give_rows(const f32*, Out, i64, i64)
 //entry: delta_rule_give_decays = give_decays(const f32*, f32*, i64, i64)
 //entry: delta_rule_give_keys = give_keys(DeltaRule, In, const f32*, Out, i64, f32)
+//entry: delta_rule_give_odd = give_odd(DeltaRule, DeltaRuleGradients, DeltaChunkGradients)
 #include "delta_rule.cuh"
 #include "scatter_sums.cuh"
 
@@ -53,6 +54,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   Area& a = *reinterpret_cast<Area*>(memory);
   Tokens& tokens = a.tokens;
   const Place place(s);
+  if (s.odd_heads && !is_odd(s, s.odd_heads, place.sequence, place.head)) return;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   State slope = {};
   if (g.dstate_out)
@@ -181,12 +183,10 @@ extern "C" __global__ void __launch_bounds__(256)
   add_tiles(from, to, count, tiles);
 }
 
-// dq or dk: a warp adds the value heads of a key head's token, and goes back through the unit length
-// of x. count: keys of all tokens and heads.
-extern "C" __global__ void __launch_bounds__(128)
-    give_keys(const DeltaRule s, const T* x, const f32* from, T* to, i64 count, f32 scale) {
-  const i64 row = (i64)blockIdx.x * 4 + threadIdx.x / 32;
-  if (row >= count) return;
+// dq or dk of a token of a key head: a warp adds the value heads, and goes back through the unit length
+// of x. row: of [B, T, H], of which there are `count`.
+__device__ inline void give_key(const DeltaRule& s, const T* x, const f32* from, T* to, i64 row,
+                                i64 count, f32 scale) {
   const int lane = threadIdx.x % 32;
   const i64 size = count * s.each * s.keys;  // of a tile
   const auto slope = [&](int n) {
@@ -209,5 +209,39 @@ extern "C" __global__ void __launch_bounds__(128)
   for (int n = lane; n < s.keys; n += 32) {
     const f32 v = s.unit ? (f32)widen(own[n]) : 0.f;
     to[row * s.keys + n] = narrow<T>(factor * (slope(n) - v * along));
+  }
+}
+extern "C" __global__ void __launch_bounds__(128)
+    give_keys(const DeltaRule s, const T* x, const f32* from, T* to, i64 count, f32 scale) {
+  const i64 row = (i64)blockIdx.x * 4 + threadIdx.x / 32;
+  if (row >= count) return;
+  // give_odd takes those.
+  if (s.odd_heads &&
+      is_odd(s, s.odd_heads, row / (s.tokens * s.heads), (int)(row % s.heads) * s.each))
+    return;
+  give_key(s, x, from, to, row, count, scale);
+}
+// All sums of the odd heads, where other heads went by chunks. A block takes every kOddBlocks-th four
+// tokens of a key head of a sequence.
+extern "C" __global__ void __launch_bounds__(128)
+    give_odd(const DeltaRule s, const DeltaRuleGradients g, const DeltaChunkGradients to) {
+  const i64 outer = blockIdx.x / kOddBlocks, sequence = outer / s.heads;
+  const int head = (int)(outer % s.heads), lane = threadIdx.x % 32;
+  if (!is_odd(s, s.odd_heads, sequence, head * s.each)) return;
+  const i64 keys = s.sequences * s.tokens * s.heads;
+  const int first = (int)(blockIdx.x % kOddBlocks) * 4 + threadIdx.x / 32;
+  for (i64 t = first; t < s.tokens; t += kOddBlocks * 4) {
+    const i64 row = (sequence * s.tokens + t) * s.heads + head;
+    if (to.dq)
+      give_key(s, static_cast<const T*>(s.q), g.dq, static_cast<T*>(to.dq), row, keys, s.scale);
+    if (to.dk)
+      give_key(s, static_cast<const T*>(s.k), g.dk, static_cast<T*>(to.dk), row, keys, 1.f);
+    for (i64 i = row * s.each + lane; i < (row + 1) * s.each; i += 32) {
+      f32 dbeta = 0, dg = 0;
+      for (int k = 0; k < s.tiles; ++k)
+        dbeta += g.dbeta[k * g.rows + i], dg += g.dg[k * g.rows + i];
+      if (to.dbeta) static_cast<T*>(to.dbeta)[i] = narrow<T>(dbeta);
+      if (to.dg) to.dg[i] = dg;
+    }
   }
 }

@@ -52,16 +52,11 @@ __device__ inline void walk(const SelectiveScan& s, T* y, f32* saved) {
     __syncthreads();  // the last tile was read
     u = next_u;
     for_items([&](int p, int c0, int t0) {
+      const Deltas deltas = deltas_of(s, dt.v[p], of_channels(tile, s.dt_bias, c0));
 #pragma unroll
-      for (int e = 0; e < kVec; ++e) {
-        const int ch = channel_of(c0, e), t = step_of(t0, e);
-        f32 delta = 0;
-        if (ch < tile.count) {
-          delta = widen_at(dt.v[p], e) + (s.dt_bias ? s.dt_bias[tile.first + ch] : 0.f);
-          if (s.softplus) delta = softplus(delta);
-        }
-        pairs[ch * kPitch + t] = {{delta, delta * widen_at(u.v[p], e)}};
-      }
+      for (int e = 0; e < kVec; ++e)
+        pairs[channel_of(c0, e) * kPitch + step_of(t0, e)] = {
+            {deltas.v[e], deltas.v[e] * widen_at(u.v[p], e)}};
     });
     put_shared(b, shared_b);
     if constexpr (!kSaves) put_shared(c, shared_c);
@@ -111,15 +106,20 @@ __device__ inline void walk(const SelectiveScan& s, T* y, f32* saved) {
         if (!is_there(s, tile, c0, begin + t0)) return;
         f32 result[kVec];
 #pragma unroll
-        for (int e = 0; e < kVec; ++e) {
-          const int ch = channel_of(c0, e);
-          f32 value = pairs[ch * kPitch + step_of(t0, e)].v[0];
-          if (s.d) value = fmaf(s.d[tile.first + ch], widen_at(u.v[p], e), value);
-          if (s.z) {
+        for (int e = 0; e < kVec; ++e)
+          result[e] = pairs[channel_of(c0, e) * kPitch + step_of(t0, e)].v[0];
+        if (s.d) {
+          const OfChannels skip = of_channels(tile, s.d, c0);
+#pragma unroll
+          for (int e = 0; e < kVec; ++e)
+            result[e] = fmaf(skip.at(e), widen_at(u.v[p], e), result[e]);
+        }
+        if (s.z) {
+#pragma unroll
+          for (int e = 0; e < kVec; ++e) {
             const f32 gate = widen_at(z.v[p], e);
-            value *= gate * sigmoid(gate);
+            result[e] *= gate * sigmoid(gate);
           }
-          result[e] = value;
         }
         store(y + row_at(s, tile, c0, begin + t0), narrow_all<T, kVec>(result));
       });

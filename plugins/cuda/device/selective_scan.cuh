@@ -23,20 +23,31 @@ __device__ inline f32 power2(f32 x) {
     return exp2f(x);
   }
 }
+__device__ inline f32 log2_of(f32 x) {  // no denormals
+  f32 y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ inline f32 reciprocal(f32 x) {  // of infinity: 0
+  f32 y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+// Of 16-bit types without branches, so that elements of a vector go side by side.
 __device__ inline f32 softplus(f32 x) {
-  if (x > 20.f) return x;
   if constexpr (sizeof(T) == 2) {
     const f32 e = power2(x * kLog2e);
     // 1 + e has few bits of a small e.
-    if (e < 0.03125f) return e * (1.f - e * (0.5f - e * (0.33333333f - e * 0.25f)));
-    return __logf(1.f + e);
+    const f32 small = e * (1.f - e * (0.5f - e * (0.33333333f - e * 0.25f)));
+    const f32 result = e < 0.03125f ? small : kLn2 * log2_of(1.f + e);
+    return x > 20.f ? x : result;
   } else {
-    return log1pf(expf(x));
+    return x > 20.f ? x : log1pf(expf(x));
   }
 }
 __device__ inline f32 sigmoid(f32 x) {
   if constexpr (sizeof(T) == 2)
-    return __fdividef(1.f, 1.f + power2(-x * kLog2e));
+    return reciprocal(1.f + power2(-x * kLog2e));
   else
     return 1.f / (1.f + expf(-x));
 }
@@ -84,6 +95,34 @@ __device__ inline i64 row_at(const SelectiveScan& s, const Tile& tile, int c, i6
   return kByStep ? (tile.sequence * s.steps + t) * s.channels + tile.first + c
                  : (tile.sequence * s.channels + tile.first + c) * s.steps + t;
 }
+// A number of each channel of a vector of the tile: one where its elements are steps. Zeros where absent.
+constexpr int kApartChannels = kByStep ? kVec : 1;
+struct OfChannels {
+  f32 v[kApartChannels];
+  __device__ f32 at(int e) const { return v[e % kApartChannels]; }
+};
+__device__ inline OfChannels of_channels(const Tile& tile, const f32* from, int c) {
+  OfChannels to;
+#pragma unroll
+  for (int e = 0; e < kApartChannels; ++e)
+    to.v[e] = from && c + e < tile.count ? from[tile.first + c + e] : 0.f;
+  return to;
+}
+// δ of a vector of dt.
+struct Deltas {
+  f32 v[kVec];
+};
+__device__ inline Deltas deltas_of(const SelectiveScan& s, const Vec<T, kVec>& dt,
+                                   const OfChannels& bias) {
+  Deltas to;
+#pragma unroll
+  for (int e = 0; e < kVec; ++e) to.v[e] = widen_at(dt, e) + bias.at(e);
+  if (s.softplus) {
+#pragma unroll
+    for (int e = 0; e < kVec; ++e) to.v[e] = softplus(to.v[e]);
+  }
+  return to;
+}
 __device__ inline bool is_there(const SelectiveScan& s, const Tile& tile, int c, i64 t) {
   return c < tile.count && t < s.steps;
 }
@@ -117,25 +156,26 @@ __device__ inline void for_shared(F&& f) {
     }
   }
 }
+__device__ inline i64 shared_at(const SelectiveScan& s, const Tile& tile, int n, i64 t) {
+  return kByStep ? ((tile.sequence * s.steps + t) * s.groups + tile.group) * s.states + n
+                 : ((tile.sequence * s.groups + tile.group) * s.states + n) * s.steps + t;
+}
 __device__ inline void load_shared(const SelectiveScan& s, const Tile& tile, const void* from,
                                    i64 begin, SharedRows& to) {
   for_shared([&](int p, int n, int t) {
-    const i64 group = tile.group;
-    const i64 at = kByStep
-                       ? ((tile.sequence * s.steps + begin + t) * s.groups + group) * s.states + n
-                       : ((tile.sequence * s.groups + group) * s.states + n) * s.steps + begin + t;
     if (n < s.states && begin + t < s.steps)
-      to.v[p] = load<T, kSharedVec>(static_cast<const T*>(from) + at);
+      to.v[p] = load<T, kSharedVec>(static_cast<const T*>(from) + shared_at(s, tile, n, begin + t));
     else
       to.v[p] = Vec<T, kSharedVec>{};
   });
 }
-__device__ inline void put_shared(const SharedRows& from, f32* to) {
-  for_shared([&](int p, int n, int t) {
+__device__ inline void put_shared_vector(const Vec<T, kSharedVec>& from, int n, int t, f32* to) {
 #pragma unroll
-    for (int e = 0; e < kSharedVec; ++e)
-      to[(kByStep ? t : t + e) * kAll + (kByStep ? n + e : n)] = widen_at(from.v[p], e);
-  });
+  for (int e = 0; e < kSharedVec; ++e)
+    to[(kByStep ? t : t + e) * kAll + (kByStep ? n + e : n)] = widen_at(from, e);
+}
+__device__ inline void put_shared(const SharedRows& from, f32* to) {
+  for_shared([&](int p, int n, int t) { put_shared_vector(from.v[p], n, t, to); });
 }
 
 // f(j, where it is in [.., D, N]) for each state of this thread that exists.

@@ -25,9 +25,11 @@ struct Form {
   uint32_t forward_bytes() const {
     return static_cast<uint32_t>((steps * all() + channels() * (steps + 2)) * 8);
   }
-  uint32_t backward_bytes() const {
-    return static_cast<uint32_t>(steps * all() * 8 + channels() * (steps + 1) * 20 +
-                                 threads / 32 * steps * all() * 8);
+  // size: of an element.
+  uint32_t backward_bytes(int64_t size) const {
+    return static_cast<uint32_t>(steps * all() * 8 + channels() * (steps + 1) * 16 +
+                                 threads / 32 * steps * all() * 8 +
+                                 size * steps * (7 * channels() + 2 * all()));
   }
 };
 
@@ -142,13 +144,18 @@ sdk::Kernel make_scan_backward(const sdk::op::selective_scan_backward& n, const 
       unaligned(node.out(kDz)))
     p.vector = 1;
   CudaDevice& device = device_of(node);
-  constexpr uint32_t kFew = 48 << 10;
-  Form form = p.form(device, 256);
-  form.steps = 16;
-  while (form.threads > 64 && form.backward_bytes() > kFew) form.threads /= 2;
+  // Four blocks on a multiprocessor of sm_90; one fits the smallest devices.
+  constexpr uint32_t kFew = 56 << 10;
+  const int64_t size = element_bytes(p.dtype);
+  Form form = p.form(device, 128);
+  form.steps = 32;
+  const auto is_large = [&] { return form.backward_bytes(size) > kFew; };
+  if (is_large()) form.steps = 16;
+  while (form.threads > 64 && is_large()) form.threads /= 2;
+  if (is_large()) form.steps = kChunk;
   // Channels of a tile in whole vectors.
   if (!p.bdl && p.vector > form.channels()) p.vector = 1;
-  const uint32_t shared = form.backward_bytes();
+  const uint32_t shared = form.backward_bytes(size);
   if (shared > device.properties().shared_room("selective_scan_backward.cu", "backward"))
     throw Refusal::shape("the states do not fit shared memory");
   const Form first = forward_form(p, device);

@@ -16,7 +16,8 @@ struct Form {
   double scale = TENON_UNSET;
   std::vector<int64_t> ends{};  // cu_seqlens
   tenon_dtype index = i32;
-  bool growing = false;  // g > 0
+  bool growing = false;    // g > 0
+  bool one_grows = false;  // g > 0 at one token of the last value head
   bool gradient = false;
 
   int64_t sequences() const { return ends.empty() ? batch : static_cast<int64_t>(ends.size()) - 1; }
@@ -124,6 +125,60 @@ const std::vector<Form>& forms() {
        .keys = 64,
        .values = 128,
        .l2norm = true},
+      {.id = "one-grows",
+       .sentence = "whole chunks and a rest, a state that grows beside others that do not",
+       .batch = 1,
+       .tokens = 130,
+       .heads = 3,
+       .each = 1,
+       .keys = 64,
+       .values = 64,
+       .l2norm = true,
+       .state = true,
+       .last = true,
+       .one_grows = true},
+      {.id = "one-grows-shared",
+       .sentence = "two value heads for each key head, one of which grows",
+       .batch = 1,
+       .tokens = 65,
+       .heads = 2,
+       .each = 2,
+       .keys = 64,
+       .values = 64,
+       .l2norm = true,
+       .one_grows = true},
+      {.id = "long-values",
+       .sentence = "more values than keys, no unit length",
+       .batch = 1,
+       .tokens = 64,
+       .heads = 1,
+       .each = 1,
+       .keys = 128,
+       .values = 256,
+       .state = true,
+       .last = true},
+      {.id = "packed-long",
+       .sentence = "packed sequences of several chunks, of none and of a few tokens",
+       .batch = 1,
+       .tokens = 60,
+       .heads = 1,
+       .each = 2,
+       .keys = 20,
+       .values = 19,
+       .state = true,
+       .last = true,
+       .ends = {0, 37, 37, 40, 60}},
+      {.id = "growing-long",
+       .sentence = "states that grow over more tokens than a chunk",
+       .batch = 1,
+       .tokens = 20,
+       .heads = 1,
+       .each = 1,
+       .keys = 5,
+       .values = 6,
+       .state = true,
+       .last = true,
+       .growing = true},
       {.id = "tall",
        .sentence = "keys of 260 elements",
        .batch = 1,
@@ -193,8 +248,14 @@ void fill(CaseBuilder& b, const Form& f, Op& n) {
   n.v = b.input("v", {f.batch, f.tokens, rows, f.values});
   Dims decay = row;
   if (f.by_key) decay.push_back(f.keys);
-  n.g = b.input("g", b.own_acc(), decay,
-                f.growing ? Fill::uniform(0.1, 0.4) : Fill::uniform(-0.7, -0.01));
+  Fill decays = f.growing ? Fill::uniform(0.1, 0.4) : Fill::uniform(-0.7, -0.01);
+  if (f.one_grows) {
+    std::vector<double> g(static_cast<size_t>(f.batch * f.tokens * rows));
+    for (size_t i = 0; i < g.size(); ++i) g[i] = -0.03 * static_cast<double>(1 + i * 7 % 11);
+    g[static_cast<size_t>(6 * rows - 1)] = 0.2;
+    decays = Fill::list(std::move(g));
+  }
+  n.g = b.input("g", b.own_acc(), decay, decays);
   n.beta = b.input("beta", row, Fill::uniform(0.1, 0.9));
   if (f.state) n.state = b.input("state", b.own_acc(), f.states(), Fill::normal());
   if (!f.ends.empty()) n.cu_seqlens = b.ints("cu_seqlens", {f.sequences() + 1}, f.ends, f.index);
@@ -227,7 +288,7 @@ void rows(Suite& s, const Form& f) {
                  to(b, "o", y[0]);
                  if (f.last) to(b, "state_out", y[1]);
                },
-           .tolerance = scaled(rounded ? 1e-2 * 0x1p23 : 64),
+           .tolerance = scaled(rounded ? 1e-2 * 0x1p24 : 64),
            .decomposed = 2,
            .gradient = f.gradient,
            .second_order = f.gradient,
@@ -241,23 +302,33 @@ void rows(Suite& s, const Form& f) {
     forward(f.id, {f32, f16, f64}, false);
     forward(std::string(f.id) + "-rounded", {bf16}, true);
   }
-  s.add({.id = std::string("delta-rule-backward-") + f.id,
-         .sentence = std::string("gradient of gated_delta_rule: ") + f.sentence,
-         .build =
-             [=](CaseBuilder& b) {
-               op::gated_delta_rule_backward n;
-               fill(b, f, n);
-               n.dout = b.input("dout", b.graph().type(n.v).dims);
-               if (f.last)
-                 n.dstate_out = b.input("dstate_out", b.own_acc(), f.states(), Fill::normal());
-               n.want_dq = n.want_dk = n.want_dv = n.want_dg = n.want_dbeta = true;
-               n.want_dstate = f.state;
-               const Node d = b.add(n);
-               const char* const names[] = {"dq", "dk", "dv", "dg", "dbeta", "dstate"};
-               for (size_t k = 0; k < (f.state ? 6 : 5); ++k) give(b, names[k], d[k]);
-             },
-         .tolerance = scaled(200),
-         .decomposed = 2});
+  const auto backward = [&](const std::string& id, const DTypes& dtypes, bool rounded) {
+    s.add({.id = "delta-rule-backward-" + id,
+           .sentence = std::string("gradient of gated_delta_rule: ") + f.sentence,
+           .dtypes = dtypes,
+           .build =
+               [=](CaseBuilder& b) {
+                 op::gated_delta_rule_backward n;
+                 fill(b, f, n);
+                 n.dout = b.input("dout", b.graph().type(n.v).dims);
+                 if (f.last)
+                   n.dstate_out = b.input("dstate_out", b.own_acc(), f.states(), Fill::normal());
+                 n.want_dq = n.want_dk = n.want_dv = n.want_dg = n.want_dbeta = true;
+                 n.want_dstate = f.state;
+                 const Node d = b.add(n);
+                 const char* const names[] = {"dq", "dk", "dv", "dg", "dbeta", "dstate"};
+                 const auto to = rounded ? give_rounded : give;
+                 for (size_t k = 0; k < (f.state ? 6 : 5); ++k) to(b, names[k], d[k]);
+               },
+           .tolerance = scaled(rounded ? 1e-2 * 0x1p24 : 200),
+           .decomposed = 2});
+  };
+  if (f.tokens < kChunk) {
+    backward(f.id, kFloats, false);
+  } else {
+    backward(f.id, {f32, f16, f64}, false);
+    backward(std::string(f.id) + "-rounded", {bf16}, true);
+  }
 }
 
 // By hand. The second token writes what its key lacks: 6 - 1·3.

@@ -61,14 +61,14 @@ op::splat_project projected(CaseBuilder& b, const Scene& s, int64_t count,
   return n;
 }
 
-void outputs(CaseBuilder& b, const Node& y) {
+void outputs(CaseBuilder& b, const Node& y, bool rays = false) {
   b.output("radii", y[0], kExact);
   b.output("means2d", y[1]);
   b.scale("means2d", [&] { return b.number(200); });
   b.output("depths", y[2]);
   b.scale("depths", [&] { return b.number(8); });
   b.output("conics", y[3]);
-  b.scale("conics", [&] { return b.number(4); });
+  b.scale("conics", [&] { return b.number(rays ? 64 : 4); });
 }
 
 // ---- rows
@@ -83,16 +83,21 @@ void project_rows(Suite& s) {
   };
   for (const Form& f : {Form{"one", "one camera", kFront, 1}, Form{"two", "two cameras", kFront, 2},
                         Form{"sharp", "nothing is added to the variances", kFront, 1, {.eps2d = 0}},
-                        Form{"aside", "x/z and y/z are clamped", kAside, 2}})
-    s.add(
-        {.id = std::string("splat-project-") + f.id,
-         .sentence = std::string("splat_project: ") + f.sentence,
-         .dtypes = kDTypes,
-         .build = [=](CaseBuilder& b) { outputs(b, b.add(projected(b, f.scene, f.cameras, f.n))); },
-         .tolerance = scaled(256),
-         .gradient = true,
-         .second_order = f.cameras == 1,
-         .scales = {1}});
+                        Form{"aside", "x/z and y/z are clamped", kAside, 2},
+                        Form{"rays", "along rays", kFront, 1, {.response = "ray3d"}},
+                        Form{"rays-two", "along rays", kFront, 2, {.response = "ray3d"}},
+                        Form{"rays-aside", "along rays", kAside, 2, {.response = "ray3d"}}})
+    s.add({.id = std::string("splat-project-") + f.id,
+           .sentence = std::string("splat_project: ") + f.sentence,
+           .dtypes = kDTypes,
+           .build =
+               [=](CaseBuilder& b) {
+                 outputs(b, b.add(projected(b, f.scene, f.cameras, f.n)), f.n.response != "ewa");
+               },
+           .tolerance = scaled(256),
+           .gradient = true,
+           .second_order = f.cameras == 1,
+           .scales = {1}});
   for (const auto& [id, points, count] :
        {std::tuple("no-points", 0, 2), std::tuple("no-cameras", 6, 0)})
     s.add({.id = std::string("splat-project-") + id,
@@ -125,6 +130,33 @@ void project_rows(Suite& s) {
                b.expect("conics", {1 / 25.3, 0, 1 / 100.3});
              },
          .tolerance = scaled(64)});
+}
+
+// Two Gaussians at a depth of 2: in the middle, and 0.5 aside.
+void ray_hand_rows(Suite& s) {
+  s.add(
+      {.id = "splat-project-rays-hand",
+       .sentence = "splat_project: axis-parallel Gaussians along rays by hand",
+       .dtypes = kDTypes,
+       .build =
+           [](CaseBuilder& b) {
+             const op::splat_project n{
+                 .width = 64,
+                 .height = 64,
+                 .response = "ray3d",
+                 .means = b.input("means", {2, 3}, Fill::list({0, 0, 2, 0.5, 0, 2})),
+                 .quats = b.input("quats", {2, 4}, Fill::list({3, 0, 0, 0})),
+                 .scales = b.input("scales", {2, 3}, Fill::list({0.1, 0.2, 0.3})),
+                 .viewmats = cameras(b, 1),
+                 .intrinsics = b.input("intrinsics", {1, 3, 3},
+                                       Fill::list({100, 0, 31, 0, 100, 33, 0, 0, 1}))};
+             outputs(b, b.add(n));
+             b.expect("radii", {31, 31});
+             b.expect("means2d", {31, 33, 56, 33});
+             b.expect("depths", {2, 2});
+             b.expect("conics", {0.04, 0, 0.01, 0, 0, 0.0225, 0.0256, 0, 0.01, -0.0144, 0, 0.0144});
+           },
+       .tolerance = scaled(64)});
 }
 
 // Only the last Gaussian is visible.
@@ -241,6 +273,7 @@ void color_rows(Suite& s) {
 void splat_cases(Suite& s) {
   s.floor({.joined = 130, .own_joined = 50});
   project_rows(s);
+  ray_hand_rows(s);
   culled_rows(s);
   color_rows(s);
   splat_bin_rows(s);

@@ -1,45 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // splat_rasterize, its backward op and splat_render. Every alpha is far from the thresholds that skip
 // an entry or end a pixel, so that all devices agree.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "cases/families.hpp"
+#include "cases/splat_scene.hpp"
 
 namespace tenon::conform {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-const DTypes kDTypes = {f32, f64};
-
-// Points are those of one image times the images.
-struct Scene {
-  const char* id;
-  const char* sentence;
-  int64_t images, channels, width, height, tile;
-  std::vector<double> means, conics, opacities;
-  std::vector<int64_t> offsets, ids;
-  bool background = false, gradient = false;
-
-  int64_t points() const { return static_cast<int64_t>(opacities.size()); }
-  Dims tiles() const { return {images, (height + tile - 1) / tile, (width + tile - 1) / tile}; }
-};
-
-// Every tile lists all Gaussians of its image, in an order of its own. Entry 0 is before all tiles,
-// and each tile begins with an unused entry.
-void list_all(Scene& s) {
-  const Dims tiles = s.tiles();
-  const int64_t each = tiles[1] * tiles[2];
-  s.ids = {1};
-  for (int64_t t = 0; t < tiles[0] * each; ++t) {
-    s.offsets.push_back(static_cast<int64_t>(s.ids.size()));
-    s.ids.push_back(-1);
-    for (int64_t k = 0; k < s.points(); ++k)
-      s.ids.push_back(t / each * s.points() + (k + t) % s.points());
-  }
-}
-
 std::vector<Scene> scenes() {
   // Wide Gaussians: all pass in all pixels.
   const std::vector<double> means = {2, 1.5, 7.5, 4, 5, 3, 9, 1, 1, 5, 4.5, 2.5, 8, 3.5, 6, 0.5};
@@ -190,76 +163,8 @@ std::vector<Scene> scenes() {
   return all;
 }
 
-op::splat_rasterize rasterized(CaseBuilder& b, const Scene& s) {
-  const auto list = [](const std::vector<double>& v) {
-    return Fill::list(v.empty() ? std::vector<double>{1} : v);
-  };
-  const auto whole = [](const std::vector<int64_t>& v) {
-    return v.empty() ? std::vector<int64_t>{0} : v;
-  };
-  op::splat_rasterize n{.width = s.width, .height = s.height, .tile = s.tile};
-  n.means2d = b.input("means2d", {s.images, s.points(), 2}, list(s.means));
-  n.conics = b.input("conics", {s.images, s.points(), 3}, list(s.conics));
-  n.colors = b.input("colors", {s.images, s.points(), s.channels}, Fill::uniform(0, 1));
-  n.opacities = b.input("opacities", {s.points()}, list(s.opacities));
-  n.tile_offsets = b.ints("tile_offsets", s.tiles(), whole(s.offsets), i32);
-  n.ids = b.ints("ids", {static_cast<int64_t>(s.ids.size())}, whole(s.ids), i32);
-  if (s.background)
-    n.background = b.input("background", {s.images, s.channels}, Fill::uniform(0, 1));
-  return n;
-}
-
-void outputs(CaseBuilder& b, const Node& y) {
-  b.output("image", y[0]);
-  b.scale("image", [&] { return b.number(1); });
-  b.output("alpha", y[1]);
-  b.scale("alpha", [&] { return b.number(1); });
-  b.output("last_ids", y[2], kExact);
-}
-
 void rasterize_rows(Suite& s) {
-  for (const Scene& scene : scenes()) {
-    s.add({.id = std::string("splat-rasterize-") + scene.id,
-           .sentence = std::string("splat_rasterize: ") + scene.sentence,
-           .dtypes = kDTypes,
-           .build = [=](CaseBuilder& b) { outputs(b, b.add(rasterized(b, scene))); },
-           .tolerance = scaled(64),
-           .gradient = scene.gradient,
-           .scales = {1}});
-    // Sums of gradients over the pixels of a thin ellipse cancel.
-    for (const bool half : {false, true}) {
-      if (half && std::string_view(scene.id) != "soft") continue;
-      s.add({.id = std::string("splat-rasterize-backward-") + scene.id + (half ? "-image" : ""),
-             .sentence = std::string("splat_rasterize_backward: ") + scene.sentence,
-             .dtypes = kDTypes,
-             .build =
-                 [=](CaseBuilder& b) {
-                   const op::splat_rasterize n = rasterized(b, scene);
-                   const Value last = b.add(n)[2];
-                   op::splat_rasterize_backward back{
-                       .width = n.width, .height = n.height, .tile = n.tile};
-                   back.dimage =
-                       b.input("dimage", {scene.images, scene.height, scene.width, scene.channels},
-                               Fill::uniform(-1, 1));
-                   if (!half)
-                     back.dalpha = b.input("dalpha", {scene.images, scene.height, scene.width},
-                                           Fill::uniform(-1, 1));
-                   back.means2d = n.means2d, back.conics = n.conics, back.colors = n.colors;
-                   back.opacities = n.opacities, back.tile_offsets = n.tile_offsets;
-                   back.ids = n.ids, back.last_ids = last, back.background = n.background;
-                   back.want_dmeans2d = back.want_dconics = back.want_dcolors = true;
-                   back.want_dopacities = true, back.want_dbackground = scene.background;
-                   const Node y = b.add(back);
-                   const char* const names[] = {"dmeans2d", "dconics", "dcolors", "dopacities",
-                                                "dbackground"};
-                   for (size_t k = 0; k < (scene.background ? 5 : 4); ++k) {
-                     b.output(names[k], y[k]);
-                     b.scale(names[k], [&] { return largest_of(b, y[k]); });
-                   }
-                 },
-             .tolerance = scaled(std::string_view(scene.id) == "thin" ? 2048 : 256)});
-    }
-  }
+  for (const Scene& scene : scenes()) raster_rows(s, scene, std::string_view(scene.id) == "soft");
 }
 
 // One row of pixels, in which a Gaussian falls to a half at a distance of one pixel.
@@ -352,8 +257,11 @@ void render_rows(Suite& s) {
     const char* sentence;
     int64_t images, points;
     bool background, gradient;
+    const char* response = "ewa";
   };
   for (const Form& f : {Form{"one", "one camera", 1, 4, true, true},
+                        Form{"rays", "responses along rays", 1, 4, true, true, "ray3d"},
+                        Form{"rays-two", "along rays, two cameras", 2, 4, false, false, "ray3d"},
                         Form{"two", "two cameras, black behind", 2, 4, false, false},
                         Form{"no-points", "no Gaussians", 1, 0, true, false}})
     s.add(
@@ -364,8 +272,12 @@ void render_rows(Suite& s) {
              [=](CaseBuilder& b) {
                const double c = std::cos(0.1), w = std::sin(0.1);
                const int64_t p = f.points;
-               op::splat_render n{
-                   .width = 20, .height = 14, .degree = 1, .tile = 8, .max_intersections = 60};
+               op::splat_render n{.width = 20,
+                                  .height = 14,
+                                  .degree = 1,
+                                  .tile = 8,
+                                  .max_intersections = 60,
+                                  .response = f.response};
                n.means = b.input("means", {p, 3},
                                  Fill::list({0, 0, 3, 0.3, -0.2, 4, -0.4, 0.3, 2.5, 0.2, 0.4, 5}));
                n.quats = b.input(
@@ -395,6 +307,63 @@ void render_rows(Suite& s) {
          .scales = {1}});
 }
 
+// ---- along rays
+
+void ray_rows(Suite& s) {
+  // Cameras at 4 to 10 standard deviations, and ellipses seen from aside.
+  const std::vector<double> rays = {0.02,  -0.01, 0.03, -0.015, 0.01,  0.05, 0,    0.02,
+                                    0.01,  0.01,  0.02, 0.02,   -0.02, 0.01, 0.04, 0.015,
+                                    -0.02, 0.03,  0.01, 0,      0.06,  0,    0.01, 0.02};
+  std::vector<Scene> all = scenes();
+  for (size_t k = 0; k < 3; ++k) {
+    Scene one = all[k];
+    one.rays.assign(rays.begin(), rays.begin() + static_cast<std::ptrdiff_t>(one.conics.size()));
+    one.id = k == 0 ? "rays" : k == 1 ? "rays-gray" : "rays-odd-tiles";
+    one.sentence = "responses along rays";
+    raster_rows(s, one, k == 0);
+  }
+  // The first pair lets no pixel behind x = 5.2 pass, and the camera is inside the second Gaussian.
+  Scene near = all[1];
+  near.id = "rays-near", near.sentence = "points behind the camera, and a camera inside a Gaussian";
+  near.rays = {0.3125, 0, 0.03, 0.01, 0.02, 0.9, -0.21, 0.3, 0.1, 0, -0.17, 0.02};
+  raster_rows(s, near, false);
+  Scene none = *std::find_if(all.begin(), all.end(), [](const Scene& scene) {
+    return std::string_view(scene.id) == "no-entries";
+  });
+  none.id = "rays-no-entries", none.rays.assign(12, 0);
+  raster_rows(s, none, false);
+}
+
+// One row of pixels. The first Gaussian has the form 8·ln 2·x² at a distance x, so with p = -1 its
+// power is 8·ln 2·x²/(2·((1 + x)² + 4·x²)). The second one is behind the camera but in the first pixel.
+void ray_hand_rows(Suite& s) {
+  const double a = 8 * std::log(2.0);
+  const double second = 0.8 * std::exp2(-0.5), third = 0.8 * std::exp2(-16.0 / 25);
+  s.add({.id = "splat-rasterize-rays-hand",
+         .sentence = "splat_rasterize: two Gaussians along rays by hand",
+         .dtypes = kDTypes,
+         .build =
+             [=](CaseBuilder& b) {
+               outputs(b,
+                       b.add(op::splat_rasterize{
+                           .width = 3,
+                           .height = 1,
+                           .response = "ray3d",
+                           .means2d = b.input("means2d", {1, 2, 2}, Fill::list({0.5, 0.5})),
+                           .conics = b.input("conics", {1, 2, 6},
+                                             Fill::list({a, 0, 1, -1, 0, 4 / a, 0, 0, 0, 1, 0, 0})),
+                           .colors = b.input("colors", {1, 2, 1}, Fill::list({1, 2})),
+                           .opacities = b.input("opacities", {2}, Fill::list({0.8, 0.5})),
+                           .tile_offsets = b.ints("tile_offsets", {1, 1, 1}, {0}, i32),
+                           .ids = b.ints("ids", {2}, {0, 1}, i32),
+                           .background = b.input("background", {1, 1}, Fill::list({3}))}));
+               b.expect("image", {1.3, second + 3 * (1 - second), third + 3 * (1 - third)});
+               b.expect("alpha", {0.9, second, third});
+               b.expect("last_ids", {1, 0, 0});
+             },
+         .tolerance = scaled(64)});
+}
+
 }  // namespace
 
 void splat_raster_rows(Suite& s) {
@@ -402,6 +371,8 @@ void splat_raster_rows(Suite& s) {
   hand_rows(s);
   failure_rows(s);
   render_rows(s);
+  ray_rows(s);
+  ray_hand_rows(s);
 }
 
 }  // namespace tenon::conform

@@ -159,11 +159,32 @@ typedef struct tenon_blob_attr {
 
 // ---- Reading ------------------------------------------------------------------------------------
 
-// Returns the bits of one element, 0 for an unknown dtype.
+// Returns the bits of one element, 0 for an unknown dtype and for one of blocks.
 static inline uint32_t tenon_dtype_bits(tenon_dtype t) {
   static const uint8_t bits[TENON_DTYPE_COUNT] = {0,  32, 16, 16, 64, 8, 16, 32, 64, 8,
                                                   16, 32, 64, 4,  4,  8, 64, 8,  8,  128};
   return t < TENON_DTYPE_COUNT ? bits[t] : 0;
+}
+
+// A block of a dtype of blocks. elements is 0 for every other dtype.
+typedef struct tenon_block {
+  uint16_t elements;
+  uint16_t bytes;
+} tenon_block;
+static inline tenon_block tenon_dtype_block(tenon_dtype t) {
+  static const tenon_block blocks[TENON_DTYPE_BLOCKS_END - TENON_DTYPE_BLOCKS] = {
+      {0, 0}, {0, 0}, {32, 18}, {32, 20}, {0, 0}, {0, 0}, {32, 22}, {32, 24}, {32, 34}, {32, 36},
+      {256, 84}, {256, 110}, {256, 144}, {256, 176}, {256, 210}, {256, 292}, {256, 66}, {256, 74},
+      {256, 98}, {256, 50}, {32, 18}, {256, 110}, {256, 82}, {256, 136}, {0, 0}, {0, 0}, {0, 0},
+      {0, 0}, {0, 0}, {256, 56}, {0, 0}, {0, 0}, {0, 0}, {0, 0}, {256, 54}, {256, 66}, {0, 0},
+      {0, 0}, {0, 0}, {32, 17}, {64, 36}, {128, 18}, {64, 18}
+  };
+  static const tenon_block none = {0, 0};
+  const int known = t >= TENON_DTYPE_BLOCKS && t < TENON_DTYPE_BLOCKS_END;
+  return known ? blocks[t - TENON_DTYPE_BLOCKS] : none;
+}
+static inline int tenon_dtype_known(tenon_dtype t) {
+  return tenon_dtype_bits(t) != 0 || tenon_dtype_block(t).elements != 0;
 }
 
 // A blob that tenon_blob_open() has accepted. May be copied; borrows the bytes.
@@ -216,7 +237,7 @@ static inline const int64_t* tenon_blob_dims(const tenon_blob* b, const tenon_bl
 // Returns NULL if this header knows what the value is. Otherwise returns what it does not know:
 // "dtype", "block scheme", "space", "rank" (more than TENON_MAX_RANK) or "flags".
 static inline const char* tenon_blob_unknown(const tenon_blob_value* v) {
-  if (tenon_dtype_bits(v->dtype) == 0) return "dtype";
+  if (!tenon_dtype_known(v->dtype)) return "dtype";
   if (v->scheme != 0) return "block scheme";
   if (v->space > TENON_SPACE_STATE) return "space";
   if (v->rank > TENON_MAX_RANK) return "rank";
@@ -230,7 +251,10 @@ static inline int64_t tenon_blob_elements(const tenon_blob* b, const tenon_blob_
   for (uint32_t i = 0; i < v->rank; ++i) n *= tenon_blob_dims(b, v)[i];
   return n;
 }
+// elements: of a dtype of blocks, a multiple of a block.
 static inline uint64_t tenon_dense_bytes(tenon_dtype t, int64_t elements) {
+  const tenon_block block = tenon_dtype_block(t);
+  if (block.elements) return (uint64_t)elements / block.elements * block.bytes;
   return ((uint64_t)elements * tenon_dtype_bits(t) + 7) / 8;
 }
 static inline int tenon_str_is(tenon_str s, const char* literal) {
@@ -252,6 +276,11 @@ static inline int tenon_blob_str_ok_(const tenon_blob* b, uint64_t offset) {
   memcpy(&n, b->bytes + offset, 4);
   return n <= b->size - offset - 4;
 }
+static inline int tenon_blob_blocks_ok_(const tenon_blob* b, const tenon_blob_value* v) {
+  const tenon_block block = tenon_dtype_block(v->dtype);
+  if (!block.elements || v->scheme != 0) return 1;
+  return v->rank != 0 && tenon_blob_dims(b, v)[v->rank - 1] % block.elements == 0;
+}
 static inline const char* tenon_blob_check_value_(const tenon_blob* b, const tenon_blob_function* f,
                                                   const tenon_blob_value* v, uint32_t self) {
   int64_t elements = 1;
@@ -268,9 +297,10 @@ static inline const char* tenon_blob_check_value_(const tenon_blob* b, const ten
       elements *= d;
   }
   if (zero) elements = 0;
+  if (!tenon_blob_blocks_ok_(b, v)) return "a value's last dim is no multiple of its block";
   if (!tenon_blob_str_ok_(b, v->name)) return "a value's name is out of bounds";
   if (v->data != 0) {
-    const int dense = tenon_dtype_bits(v->dtype) != 0 && v->scheme == 0;
+    const int dense = tenon_dtype_known(v->dtype) && v->scheme == 0;
     if (v->space < TENON_SPACE_CONSTANT || v->space == TENON_SPACE_STATE)
       return "a value that is no constant has content";
     if (dense && v->data_size != tenon_dense_bytes(v->dtype, elements))

@@ -76,6 +76,24 @@ inline void check_type(const char* unknown, const std::string& of) {
                 std::string("the ") + unknown + of + " is unknown to this plugin");
 }
 
+// Refuses blocks beside an op of tenon that does not read them, so that its kernels need not look.
+inline void check_blocks(const tenon_node_view& view, std::string_view domain,
+                         std::string_view op) {
+  const OpSchema* schema = domain == "tenon" ? find_op(op) : nullptr;
+  if (!schema || schema->family == "dequant") return;
+  const tenon_blob_node& n = *view.node;
+  for (uint32_t k = 0; k < n.operand_count + n.output_count; ++k) {
+    const uint32_t v = k < n.operand_count
+                           ? tenon_blob_indices(view.blob, n.operands)[k]
+                           : tenon_blob_indices(view.blob, n.outputs)[k - n.operand_count];
+    if (v == TENON_NONE) continue;
+    const tenon_dtype t = tenon_blob_value_at(view.blob, view.function, v)->dtype;
+    if (is_blocks(t))
+      throw Refusal(TENON_REASON_DTYPE, "op " + std::string(op) + " does not read blocks, got " +
+                                            std::string(dtype_name(t)));
+  }
+}
+
 // Refuses a node if a part of it was not read.
 inline void check_known(const tenon_node_view& view) {
   tenon_str name;

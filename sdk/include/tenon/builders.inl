@@ -1270,7 +1270,7 @@
     return add(rest, provenance);
   }
 
-  // .width .height .eps2d .near .far .radius_clip
+  // .width .height .eps2d .near .far .radius_clip .response
   Node splat_project(Value means, Value quats, Value scales, Value viewmats, Value intrinsics,
                      op::splat_project rest = {}, std::string_view provenance = {}) {
     rest.means = means;
@@ -1452,5 +1452,36 @@
 
   // .k .metric .exclude_self .x .y .dist
   Node knn(op::knn rest = {}, std::string_view provenance = {}) {
+    return add(rest, provenance);
+  }
+
+  // .to
+  Node dequantize_blocks(Value w, op::dequantize_blocks rest = {},
+                         std::string_view provenance = {}) {
+    rest.w = w;
+    return add(rest, provenance);
+  }
+
+  // .compute .bias
+  Node dequant_matmul(Value x, Value w, op::dequant_matmul rest = {},
+                      std::string_view provenance = {}) {
+    rest.x = x;
+    rest.w = w;
+    return add(rest, provenance);
+  }
+
+  // .compute .ids .offsets .p
+  Node grouped_dequant_matmul(Value x, Value w, op::grouped_dequant_matmul rest = {},
+                              std::string_view provenance = {}) {
+    rest.x = x;
+    rest.w = w;
+    return add(rest, provenance);
+  }
+
+  // .to
+  Node dequant_rows(Value w, Value ids, op::dequant_rows rest = {},
+                    std::string_view provenance = {}) {
+    rest.w = w;
+    rest.ids = ids;
     return add(rest, provenance);
   }

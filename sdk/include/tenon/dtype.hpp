@@ -16,12 +16,83 @@
 
 namespace tenon::sdk {
 
+// Returns the name of a dtype of blocks; "?" for any other number.
+constexpr std::string_view blocks_name(tenon_dtype t) {
+  switch (t) {
+    case TENON_DTYPE_Q4_0:
+      return "q4_0";
+    case TENON_DTYPE_Q4_1:
+      return "q4_1";
+    case TENON_DTYPE_Q5_0:
+      return "q5_0";
+    case TENON_DTYPE_Q5_1:
+      return "q5_1";
+    case TENON_DTYPE_Q8_0:
+      return "q8_0";
+    case TENON_DTYPE_Q8_1:
+      return "q8_1";
+    case TENON_DTYPE_Q2_K:
+      return "q2_k";
+    case TENON_DTYPE_Q3_K:
+      return "q3_k";
+    case TENON_DTYPE_Q4_K:
+      return "q4_k";
+    case TENON_DTYPE_Q5_K:
+      return "q5_k";
+    case TENON_DTYPE_Q6_K:
+      return "q6_k";
+    case TENON_DTYPE_Q8_K:
+      return "q8_k";
+    case TENON_DTYPE_IQ2_XXS:
+      return "iq2_xxs";
+    case TENON_DTYPE_IQ2_XS:
+      return "iq2_xs";
+    case TENON_DTYPE_IQ3_XXS:
+      return "iq3_xxs";
+    case TENON_DTYPE_IQ1_S:
+      return "iq1_s";
+    case TENON_DTYPE_IQ4_NL:
+      return "iq4_nl";
+    case TENON_DTYPE_IQ3_S:
+      return "iq3_s";
+    case TENON_DTYPE_IQ2_S:
+      return "iq2_s";
+    case TENON_DTYPE_IQ4_XS:
+      return "iq4_xs";
+    case TENON_DTYPE_IQ1_M:
+      return "iq1_m";
+    case TENON_DTYPE_TQ1_0:
+      return "tq1_0";
+    case TENON_DTYPE_TQ2_0:
+      return "tq2_0";
+    case TENON_DTYPE_MXFP4:
+      return "mxfp4";
+    case TENON_DTYPE_NVFP4:
+      return "nvfp4";
+    case TENON_DTYPE_Q1_0:
+      return "q1_0";
+    case TENON_DTYPE_Q2_0:
+      return "q2_0";
+    default:
+      return "?";
+  }
+}
+
 // Returns "f32"; "?" for an unknown number.
 constexpr std::string_view dtype_name(tenon_dtype t) {
   constexpr std::string_view names[TENON_DTYPE_COUNT] = {
       "none", "f32", "f16", "bf16", "f64", "i8",   "i16", "i32",    "i64",    "u8",
       "u16",  "u32", "u64", "i4",   "u4",  "bool", "c64", "f8e4m3", "f8e5m2", "c128"};
-  return t < TENON_DTYPE_COUNT ? names[t] : "?";
+  return t < TENON_DTYPE_COUNT ? names[t] : blocks_name(t);
+}
+
+// Returns the dtype of a name, NONE if there is none.
+constexpr tenon_dtype dtype_named(std::string_view name) {
+  for (tenon_dtype t = 1; t < TENON_DTYPE_COUNT; ++t)
+    if (dtype_name(t) == name) return t;
+  for (tenon_dtype t = TENON_DTYPE_BLOCKS; t < TENON_DTYPE_BLOCKS_END && name != "?"; ++t)
+    if (blocks_name(t) == name) return t;
+  return TENON_DTYPE_NONE;
 }
 
 // ---- Groups. bool belongs to none of them.
@@ -51,11 +122,32 @@ constexpr tenon_dtype complex_dtype(tenon_dtype t) {
   return t == TENON_DTYPE_F64 ? tenon_dtype{TENON_DTYPE_C128} : tenon_dtype{TENON_DTYPE_C64};
 }
 
+// Blocks of elements, as GGUF files store weights. They belong to no other group.
+constexpr bool is_blocks(tenon_dtype t) {
+  return t >= TENON_DTYPE_BLOCKS && t < TENON_DTYPE_BLOCKS_END && blocks_name(t) != "?";
+}
+// Blocks whose elements the ops of family dequant compute. The others look up groups of elements in
+// long tables.
+constexpr bool is_decodable(tenon_dtype t) {
+  switch (t) {
+    case TENON_DTYPE_IQ2_XXS:
+    case TENON_DTYPE_IQ2_XS:
+    case TENON_DTYPE_IQ2_S:
+    case TENON_DTYPE_IQ3_XXS:
+    case TENON_DTYPE_IQ3_S:
+    case TENON_DTYPE_IQ1_S:
+    case TENON_DTYPE_IQ1_M:
+      return false;
+    default:
+      return is_blocks(t);
+  }
+}
+
 // The accumulation dtype: f32 for halves, else t.
 constexpr tenon_dtype acc_dtype(tenon_dtype t) {
   return is_half(t) ? tenon_dtype{TENON_DTYPE_F32} : t;
 }
-// Bytes of an element; 0 for i4 and u4.
+// Bytes of an element; 0 for i4, u4 and blocks.
 inline int64_t element_bytes(tenon_dtype t) { return tenon_dtype_bits(t) / 8; }
 
 // ---- Storage types: the bits of dtypes that C++ has no type for

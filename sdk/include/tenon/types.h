@@ -58,7 +58,42 @@ typedef uint16_t tenon_dtype;
 #define TENON_DTYPE_F8E4M3 ((tenon_dtype)17)
 #define TENON_DTYPE_F8E5M2 ((tenon_dtype)18)
 #define TENON_DTYPE_C128   ((tenon_dtype)19)  // two f64: real part, imaginary part
-#define TENON_DTYPE_COUNT  20
+#define TENON_DTYPE_COUNT  20  // of the dtypes above
+
+// Dtypes of blocks: elements that follow one another along the last axis share the bytes of a block,
+// so this axis is a multiple of a block. The formats are those of quantized weights in GGUF files;
+// the number is 0x100 and the number of the format there. tenon_dtype_block() tells the elements and
+// bytes of a block. Inputs, weights and constants may have such a dtype. Only the ops of the family
+// dequant read it.
+#define TENON_DTYPE_BLOCKS     0x100
+#define TENON_DTYPE_Q4_0    ((tenon_dtype)0x102)
+#define TENON_DTYPE_Q4_1    ((tenon_dtype)0x103)
+#define TENON_DTYPE_Q5_0    ((tenon_dtype)0x106)
+#define TENON_DTYPE_Q5_1    ((tenon_dtype)0x107)
+#define TENON_DTYPE_Q8_0    ((tenon_dtype)0x108)
+#define TENON_DTYPE_Q8_1    ((tenon_dtype)0x109)
+#define TENON_DTYPE_Q2_K    ((tenon_dtype)0x10A)
+#define TENON_DTYPE_Q3_K    ((tenon_dtype)0x10B)
+#define TENON_DTYPE_Q4_K    ((tenon_dtype)0x10C)
+#define TENON_DTYPE_Q5_K    ((tenon_dtype)0x10D)
+#define TENON_DTYPE_Q6_K    ((tenon_dtype)0x10E)
+#define TENON_DTYPE_Q8_K    ((tenon_dtype)0x10F)
+#define TENON_DTYPE_IQ2_XXS ((tenon_dtype)0x110)  // its size is known; no op decodes it
+#define TENON_DTYPE_IQ2_XS  ((tenon_dtype)0x111)  // its size is known; no op decodes it
+#define TENON_DTYPE_IQ3_XXS ((tenon_dtype)0x112)  // its size is known; no op decodes it
+#define TENON_DTYPE_IQ1_S   ((tenon_dtype)0x113)  // its size is known; no op decodes it
+#define TENON_DTYPE_IQ4_NL  ((tenon_dtype)0x114)
+#define TENON_DTYPE_IQ3_S   ((tenon_dtype)0x115)  // its size is known; no op decodes it
+#define TENON_DTYPE_IQ2_S   ((tenon_dtype)0x116)  // its size is known; no op decodes it
+#define TENON_DTYPE_IQ4_XS  ((tenon_dtype)0x117)
+#define TENON_DTYPE_IQ1_M   ((tenon_dtype)0x11D)  // its size is known; no op decodes it
+#define TENON_DTYPE_TQ1_0   ((tenon_dtype)0x122)
+#define TENON_DTYPE_TQ2_0   ((tenon_dtype)0x123)
+#define TENON_DTYPE_MXFP4   ((tenon_dtype)0x127)
+#define TENON_DTYPE_NVFP4   ((tenon_dtype)0x128)
+#define TENON_DTYPE_Q1_0    ((tenon_dtype)0x129)
+#define TENON_DTYPE_Q2_0    ((tenon_dtype)0x12A)
+#define TENON_DTYPE_BLOCKS_END 0x12B  // the first number behind them
 
 
 // ---- Status codes -------------------------------------------------------------------------------

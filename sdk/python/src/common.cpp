@@ -255,7 +255,9 @@ void add_log(nb::module_& m) {
 // ---- Names
 
 nb::object dtype_object(tenon_dtype dtype) {
-  return nb::borrow(nb::tuple(nb::borrow(hooks().dtypes))[dtype]);
+  const nb::tuple plain(nb::borrow(hooks().dtypes));
+  if (dtype < TENON_DTYPE_COUNT) return nb::borrow(plain[dtype]);
+  return nb::handle(Py_TYPE(nb::object(plain[TENON_DTYPE_F32]).ptr()))(dtype);  // of blocks
 }
 
 std::string class_name(nb::handle object) {

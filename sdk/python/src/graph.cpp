@@ -9,15 +9,14 @@ namespace tenon::python {
 tenon_dtype dtype_from(nb::handle object) {
   if (nb::isinstance<nb::str>(object)) {
     const auto name = nb::cast<std::string>(object);
-    for (tenon_dtype d = 1; d < TENON_DTYPE_COUNT; ++d)
-      if (sdk::dtype_name(d) == name) return d;
+    if (const tenon_dtype d = sdk::dtype_named(name)) return d;
     fail(TENON_INVALID_ARGUMENT, "dtype: '" + name + "'; expected a name such as \"f32\"");
   }
   // A dtype of NumPy or PyTorch
   if (!nb::hasattr(object, "value"))
     return dtype_from(nb::handle(Py_TYPE(dtype_object(TENON_DTYPE_F32).ptr())).attr("of")(object));
   const auto number = nb::cast<int64_t>(object.attr("value"));
-  if (number <= 0 || number >= TENON_DTYPE_COUNT)
+  if (number <= 0 || number > UINT16_MAX || !tenon_dtype_known(static_cast<tenon_dtype>(number)))
     fail(TENON_INVALID_ARGUMENT, "dtype: number " + std::to_string(number) + " is no dtype");
   return static_cast<tenon_dtype>(number);
 }

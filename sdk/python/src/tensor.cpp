@@ -177,6 +177,9 @@ int get_buffer(PyObject* self, Py_buffer* out, int flags) noexcept {
   const View& v = nb::inst_ptr<PyTensor>(nb::handle(self))->view;
   if (!on_host(v.device))
     return refuse("tenon.Tensor: it is in memory of a device; to(\"cpu\") copies it");
+  if (sdk::is_blocks(v.dtype))
+    return refuse("tenon.Tensor: buffers have no format for the blocks of " +
+                  std::string(sdk::dtype_name(v.dtype)));
   if (!kFormats[v.dtype])
     return refuse("tenon.Tensor: buffers have no format for " +
                   std::string(sdk::dtype_name(v.dtype)) + "; numpy() and __dlpack__ have");
@@ -319,6 +322,37 @@ PyTensor bits_of(const PyTensor& t) {
   return out;
 }
 
+void want_whole_blocks(tenon_dtype dtype, const std::vector<int64_t>& dims) {
+  const tenon_block block = tenon_dtype_block(dtype);
+  if (block.elements && (dims.empty() || dims.back() % block.elements != 0))
+    fail(TENON_SHAPE_MISMATCH, "tensor: " + type_text(dtype, dims.data(), dims.size()) +
+                                   "; expected a last dim that is a multiple of " +
+                                   std::to_string(block.elements));
+}
+
+// The same memory, which holds bytes, as blocks.
+PyTensor blocks_of(const PyTensor& bytes, tenon_dtype dtype, const std::vector<int64_t>& dims) {
+  if (bytes.view.dtype != TENON_DTYPE_U8 || !bytes.view.dense())
+    fail(TENON_DTYPE_MISMATCH, "blocks: expected dense bytes, got " + bytes.view.text());
+  if (!sdk::is_blocks(dtype))
+    fail(TENON_DTYPE_MISMATCH, "blocks: expected a dtype of blocks such as q8_0, got " +
+                                   std::string(sdk::dtype_name(dtype)));
+  if (dims.size() > TENON_MAX_RANK || std::ranges::any_of(dims, [](int64_t d) { return d < 0; }))
+    fail(TENON_SHAPE_MISMATCH, "blocks: expected at most 8 dims that are not negative, got " +
+                                   type_text(dtype, dims.data(), dims.size()));
+  want_whole_blocks(dtype, dims);
+  PyTensor out = bytes;
+  out.view.dtype = dtype;
+  out.view.rank = static_cast<uint32_t>(dims.size());
+  std::ranges::copy(dims, out.view.dims.begin());
+  const uint64_t wanted = TensorType(dtype, dims).bytes();
+  if (wanted != bytes.view.bytes())
+    fail(TENON_SHAPE_MISMATCH, "blocks: " + out.view.text() + " has " + std::to_string(wanted) +
+                                   " bytes, got " + std::to_string(bytes.view.bytes()));
+  out.view.make_dense();
+  return out;
+}
+
 PyType_Slot tensor_slots[] = {
     {Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
     {Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)},
@@ -379,8 +413,13 @@ void add_tensor(nb::module_& m) {
       nb::arg("object"), nb::arg("runtime").none(), "A tensor that borrows memory.");
   m.def(
       "_empty",
-      [](tenon_dtype dtype, const std::vector<int64_t>& dims) { return new_tensor(dtype, dims); },
+      [](tenon_dtype dtype, const std::vector<int64_t>& dims) {
+        want_whole_blocks(dtype, dims);
+        return new_tensor(dtype, dims);
+      },
       nb::arg("dtype"), nb::arg("dims"), "A tensor without values.");
+  m.def("_blocks", blocks_of, nb::arg("bytes"), nb::arg("dtype"), nb::arg("dims"),
+        "The memory of a tensor of bytes as blocks.");
 }
 
 }  // namespace tenon::python

@@ -53,7 +53,7 @@ from ._model import Model, Outputs, Run, Spec, load
 from ._report import Report
 from ._runtime import Device, Plugin, devices, plugins, set_threads
 from ._tenon import Executable, Graph, Runtime, Store, Tensor, Value
-from ._tensor import asarray, empty, tensor
+from ._tensor import asarray, blocks, empty, tensor
 from ._trace import Array, ArrayLike, Traced, TraceError
 from ._transforms import checkpoint, grad, jvp, value_and_grad, vjp, vmap
 from .ops import stop_gradient
@@ -116,6 +116,7 @@ __all__ = [
     "asarray",
     "available_memory",
     "bf16",
+    "blocks",
     "boolean",
     "c64",
     "c128",

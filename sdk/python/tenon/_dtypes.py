@@ -32,6 +32,36 @@ _NUMPY = {
     "f8e5m2": (8, "float8_e5m2"),
     "c128": (128, "complex128"),
 }
+# Dtypes of blocks: elements and bytes of a block.
+_BLOCKS = {
+    "q4_0": (32, 18),
+    "q4_1": (32, 20),
+    "q5_0": (32, 22),
+    "q5_1": (32, 24),
+    "q8_0": (32, 34),
+    "q8_1": (32, 36),
+    "q2_k": (256, 84),
+    "q3_k": (256, 110),
+    "q4_k": (256, 144),
+    "q5_k": (256, 176),
+    "q6_k": (256, 210),
+    "q8_k": (256, 292),
+    "iq2_xxs": (256, 66),
+    "iq2_xs": (256, 74),
+    "iq3_xxs": (256, 98),
+    "iq1_s": (256, 50),
+    "iq4_nl": (32, 18),
+    "iq3_s": (256, 110),
+    "iq2_s": (256, 82),
+    "iq4_xs": (256, 136),
+    "iq1_m": (256, 56),
+    "tq1_0": (256, 54),
+    "tq2_0": (256, 66),
+    "mxfp4": (32, 17),
+    "nvfp4": (64, 36),
+    "q1_0": (128, 18),
+    "q2_0": (64, 18),
+}
 _OF_ML_DTYPES = {"bfloat16", "float8_e4m3fn", "float8_e5m2"}
 
 
@@ -57,21 +87,59 @@ class DType(enum.Enum):
     f8e4m3 = 17
     f8e5m2 = 18
     c128 = 19
+    # Blocks, as GGUF files store weights: 0x100 and the number of the format there.
+    q4_0 = 0x102
+    q4_1 = 0x103
+    q5_0 = 0x106
+    q5_1 = 0x107
+    q8_0 = 0x108
+    q8_1 = 0x109
+    q2_k = 0x10A
+    q3_k = 0x10B
+    q4_k = 0x10C
+    q5_k = 0x10D
+    q6_k = 0x10E
+    q8_k = 0x10F
+    iq2_xxs = 0x110
+    iq2_xs = 0x111
+    iq3_xxs = 0x112
+    iq1_s = 0x113
+    iq4_nl = 0x114
+    iq3_s = 0x115
+    iq2_s = 0x116
+    iq4_xs = 0x117
+    iq1_m = 0x11D
+    tq1_0 = 0x122
+    tq2_0 = 0x123
+    mxfp4 = 0x127
+    nvfp4 = 0x128
+    q1_0 = 0x129
+    q2_0 = 0x12A
 
     def __str__(self) -> str:
         return self.name
 
     def __repr__(self) -> str:
-        return f"tenon.{self.name}"
+        return f"tenon.DType.{self.name}" if self.name in _BLOCKS else f"tenon.{self.name}"
 
     @property
     def bits(self) -> int:
-        """Bits of an element."""
-        return _NUMPY[self.name][0]
+        """Bits of an element; 0 for blocks."""
+        return 0 if self.name in _BLOCKS else _NUMPY[self.name][0]
+
+    @property
+    def block(self) -> tuple[int, int] | None:
+        """The elements and bytes of a block; None for a dtype without blocks."""
+        return _BLOCKS.get(self.name)
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The dtype of NumPy. bf16 and f8 need the package ml_dtypes; i4 and u4 have none."""
+        """The dtype of NumPy. bf16 and f8 need the package ml_dtypes; i4, u4 and blocks have none."""
+        if self.name in _BLOCKS:
+            raise Unsupported(
+                f"dtype {self.name}: it consists of blocks, which NumPy cannot state; expected another dtype. "
+                "hint: ops.dequantize_blocks in the graph"
+            )
         name = _NUMPY[self.name][1]
         if not name:
             raise Unsupported(
@@ -104,7 +172,7 @@ class DType(enum.Enum):
                 pass
         if name in _BY_NUMPY:
             return DType[_BY_NUMPY[name]]
-        raise DtypeMismatch(f"dtype {dtype!r}: tenon has no such dtype; expected one of {', '.join(_NUMPY)}")
+        raise DtypeMismatch(f"dtype {dtype!r}: tenon has no such dtype; expected one of {', '.join([*_NUMPY, *_BLOCKS])}")
 
 
 _BY_NUMPY = {numpy_name: name for name, (_, numpy_name) in _NUMPY.items() if numpy_name}

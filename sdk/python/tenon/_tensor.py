@@ -60,6 +60,14 @@ def empty(shape: Sequence[int], dtype: DTypeLike = DType.f32) -> Tensor:
     return _tenon._empty(DType.of(dtype).value, list(shape))
 
 
+def blocks(data: Any, dtype: DTypeLike, shape: Sequence[int]) -> Tensor:
+    """A tensor of blocks, such as q4_k, that borrows memory of bytes: of a bytes object, a mapped file, an array of u8."""
+    array = np.frombuffer(data, np.uint8) if isinstance(data, (bytes, bytearray, memoryview)) else np.asarray(data)
+    if array.dtype != np.uint8 or not array.flags.c_contiguous:
+        raise DtypeMismatch(f"blocks: expected contiguous bytes, got {array.dtype} of shape {array.shape}")
+    return _tenon._blocks(asarray(array.reshape(-1)), DType.of(dtype).value, list(shape))
+
+
 def _on_device(data: Any) -> bool:
     if isinstance(data, (Tensor, np.ndarray)) or not hasattr(data, "__dlpack_device__"):
         return False
@@ -126,7 +134,7 @@ def _getitem(self: Tensor, index: Any) -> Tensor:
 def _repr(self: Tensor) -> str:
     dims = ",".join(str(d) for d in self.shape)
     head = f"tenon.Tensor({self.dtype}[{dims}], {self.device}"
-    if self.device != "cpu" or self.dtype in (DType.i4, DType.u4) or not self.contiguous:
+    if self.device != "cpu" or self.dtype in (DType.i4, DType.u4) or self.dtype.block or not self.contiguous:
         return head + ")"
     try:
         values = np.array2string(self.numpy(), threshold=100, edgeitems=3, separator=", ", prefix="  ")

@@ -61,7 +61,10 @@ __all__ = [
     "cumprod",
     "cumsum",
     "dense_solve",
+    "dequant_matmul",
+    "dequant_rows",
     "dequantize",
+    "dequantize_blocks",
     "det",
     "divide",
     "dropout",
@@ -92,6 +95,7 @@ __all__ = [
     "grid_sample",
     "group_limited_gate",
     "group_norm",
+    "grouped_dequant_matmul",
     "grouped_matmul",
     "gru",
     "hard_sigmoid",
@@ -3720,6 +3724,7 @@ def splat_project(
     near: float = 0.01,
     far: float = 1e10,
     radius_clip: float = 0.0,
+    response: str = "ewa",
 ) -> tuple[Array, Array, Array, Array]:
     """Projects each Gaussian to an ellipse in the image of each camera.
 
@@ -3730,9 +3735,11 @@ def splat_project(
     - intrinsics [I, 3, 3]: the entries (0,0) fx, (1,1) fy, (0,2) cx and (1,2) cy, in pixels.
     - width, height: required; of the images in pixels, from 1 to 2^20.
     - eps2d: added to both variances in the image, so that nothing is thinner than about half a pixel.
+    - response: ewa, conics of the projected ellipse; ray3d, conics of responses along rays, for splat_rasterize with
+      the same response.
     - radii [I, P], i32: the radius in pixels, 0 = culled. means2d [I, P, 2]: centres, x and y. depths [I, P]: z in
-      the camera's axes. conics [I, P, 3]: the inverse covariance (a, b, c) of [[a, b], [b, c]]. All are 0 where
-      culled.
+      the camera's axes. conics [I, P, 3]: the inverse covariance (a, b, c) of [[a, b], [b, c]]; with ray3d [I, P,
+      6]: (a, b, c, p, q, k), see below. All are 0 where culled.
 
     With q = quats/|quats|, M = R(q)·diag(scales) and (x, y, z) = V·mean + t:
 
@@ -3742,16 +3749,26 @@ def splat_project(
         means2d = (fx·x/z + cx, fy·y/z + cy)
         λ = h + sqrt(max(0.01, h² - det S)), h = trace S / 2        radius = ceil(3·sqrt(λ))
 
+    With ray3d the conic describes the largest response along a pixel's ray. Radii are those of ewa. With G = V·M,
+    its rows g0, g1, g2, and m = (x/z)·(g1×g2) + (y/z)·(g2×g0) + g0×g1:
+
+        a, b, c: the inverse of (J·V·M)(J·V·M)ᵀ with u = x/z and v = y/z, without eps2d
+        p = -<m, g1×g2>/(fx·|m|²)          q = -<m, g2×g0>/(fy·|m|²)          k = det(G)²/(z²·|m|²)
+
+    1/k is the squared distance of the camera from the mean, in standard deviations.
+
     Edge cases. Culled are Gaussians with z <= near or z >= far; with det S <= 0, a radius <= radius_clip, or a box
     of the radius that does not touch the image; with |quats| = 0, or a number that is not finite in the Gaussian or
-    its camera.
+    its camera. With ray3d also those whose conic is not finite, such as a Gaussian that is a line.
 
+    Values of response: ewa ray3d.
     Gradient: by decomposition.
     """
     return call(
         "splat_project",
         [means, quats, scales, viewmats, intrinsics],
-        {"width": width, "height": height, "eps2d": eps2d, "near": near, "far": far, "radius_clip": radius_clip},
+        {"width": width, "height": height, "eps2d": eps2d, "near": near, "far": far, "radius_clip": radius_clip,
+         "response": response},
         (True, True, True, True),
     )
 
@@ -3854,11 +3871,12 @@ def splat_rasterize(
 ) -> tuple[Array, Array, Array]:
     """Blends the Gaussians of each pixel's tile from front to back.
 
-    - means2d [I, P, 2], conics [I, P, 3]: as splat_project gives them. colors [I, P, C] with 1 to 32 channels.
-      opacities [P].
+    - means2d [I, P, 2], conics [I, P, 3], with ray3d [I, P, 6]: as splat_project gives them for this response.
+      colors [I, P, C] with 1 to 32 channels. opacities [P].
     - tile_offsets, ids [M]: tile_offsets and sorted_ids of splat_sort. background [I, C]: black if absent.
-    - width, height, tile: as in splat_bin. response: ewa, the response of the projected Gaussian. ray3d is refused
-      so far.
+    - width, height, tile: as in splat_bin.
+    - response: ewa, the response of the projected Gaussian; ray3d, the largest response of the Gaussian in space
+      along the pixel's ray.
     - image [I, height, width, C]. alpha [I, height, width]: 1 - the light that passes all entries. last_ids [I,
       height, width], i32: the position in ids of the last entry that is blended, -1 for none.
 
@@ -3870,8 +3888,16 @@ def splat_rasterize(
         stop before the entry if T·(1 - alpha) <= 1e-4
         color += alpha·T·colors                        T = T·(1 - alpha)
 
-    Last, color += T·background. For a > 0 the power is computed as (a·dx + b·dy)²/(2a) + det·dy²/(2a), which does
-    not cancel for thin ellipses.
+    With ray3d the power is instead that of the point of the ray that is nearest to the mean in standard deviations:
+
+        form = a·dx² + c·dy² + 2·b·dx·dy               along = 1 + p·dx + q·dy
+        power = form/(2·(along² + k·form))             skip the entry too if along <= 0: the point is behind the camera
+
+    The tiles are those of the projected ellipse, which splat_bin finds from radii. A response beyond them, as a
+    close Gaussian seen from aside may have, is cut off at the border of its tiles.
+
+    Last, color += T·background. For a > 0 the form is computed as (a·dx + b·dy)²/a + det·dy²/a, which does not
+    cancel for thin ellipses.
 
     Edge cases. An id of -1 is skipped. Other ids out of [0, I·P), and offsets that decrease or are out of [0, M],
     are errors: index_out_of_range. Entries before the first offset belong to no tile. Opacities are not clamped. A
@@ -3914,7 +3940,7 @@ def splat_render(
     - means [P, 3], quats [P, 4], scales [P, 3], viewmats [I, 4, 4], intrinsics [I, 3, 3], width, height, eps2d,
       near, far, radius_clip: as in splat_project.
     - coeffs [P, K, 3] and degree: as in splat_sh. opacities [P]. background [I, 3]: black if absent.
-    - tile, max_intersections: as in splat_bin. response: ewa; ray3d is refused so far.
+    - tile, max_intersections: as in splat_bin. response: ewa or ray3d, as in splat_rasterize.
     - image [I, height, width, 3] and alpha [I, height, width]: as in splat_rasterize.
 
     Values of response: ewa ray3d.
@@ -4374,3 +4400,71 @@ def knn(
     Gradient: own rule.
     """
     return call("knn", [x, y, dist], {"k": k, "metric": metric, "exclude_self": exclude_self}, (True, True))
+
+
+def dequantize_blocks(w: ArrayLike, to: DTypeLike | None = "f32") -> Array:
+    """y = the elements of w.
+
+    - w: any shape whose last dim is a multiple of a block. y: the same shape.
+    - to: f32, f16, bf16 or f64. Halves are rounded from f32; what is too large becomes infinite.
+
+    On a device without a kernel for it, nodes of the family run on another device, or on the cpu, as a fallback.
+
+    Values of to: f32 f16 bf16 f64.
+    Gradient: own rule.
+    """
+    return call("dequantize_blocks", [w], {"to": None if to is None else DType.of(to)}, (True,))
+
+
+def dequant_matmul(x: ArrayLike, w: ArrayLike, bias: ArrayLike | None = None, *, compute: str = "f32") -> Array:
+    """y = x·wᵀ + bias
+
+    - x [.., K]: float. w [N, K]: blocks. bias [N]: the dtype of x or f32; absent: 0. y [.., N]: the dtype of x.
+    - compute: the least precise form in which a device may multiply. f32: elements of w and of x in the accumulation
+      dtype. tf32, f16, bf16: both may be rounded to that; sums are in f32. int8: each 32 or 256 elements of x along
+      K may be rounded to 8-bit integers with one scale, so that sums within a block are sums of integers; of the
+      magnitude that the terms have, about 1 % can get lost. A device may always be more precise; f64 operands are
+      never rounded.
+
+    The bits of a row of y do not depend on the other rows of x.
+
+    Values of compute: f32 tf32 f16 bf16 int8.
+    Gradient: own rule.
+    """
+    return call("dequant_matmul", [x, w, bias], {"compute": compute}, (True,))
+
+
+def grouped_dequant_matmul(
+    x: ArrayLike,
+    w: ArrayLike,
+    ids: ArrayLike | None = None,
+    offsets: ArrayLike | None = None,
+    p: ArrayLike | None = None,
+    *,
+    compute: str = "f32",
+) -> Array:
+    """Each row is multiplied by the matrix of its expert: y[i] = p[i] · x[i]·w[e(i)]ᵀ.
+
+    - x [M, K]: float. w [E, N, K]: blocks. y [M, N]: the dtype of x.
+    - ids [M], offsets [E+1] and p [M], in the dtype of x or f32: as for grouped_matmul, with the same edge cases.
+    - compute: as for dequant_matmul. f32 tf32 f16 bf16 int8.
+
+    The blocks of an expert without rows are not read.
+
+    Values of compute: f32 tf32 f16 bf16 int8.
+    Gradient: own rule.
+    """
+    return call("grouped_dequant_matmul", [x, w, ids, offsets, p], {"compute": compute}, (True,))
+
+
+def dequant_rows(w: ArrayLike, ids: ArrayLike, to: DTypeLike | None = "f32") -> Array:
+    """y[i] = the elements of row ids[i] of w.
+
+    - w [N, K]: blocks. ids: index dtype, any shape; negative ones count from the end. An id outside -N, N) fails
+      with index_out_of_range. y: the shape of ids, then K.
+    - to: f32, f16, bf16 or f64, as for [dequantize_blocks.
+
+    Values of to: f32 f16 bf16 f64.
+    Gradient: own rule.
+    """
+    return call("dequant_rows", [w, ids], {"to": None if to is None else DType.of(to)}, (True,))

@@ -29,6 +29,9 @@ TEST_CASE("splat_project: types") {
     CHECK(r.infer(n, 1) == std::string(name) + "[2,7,2]");
     CHECK(r.infer(n, 2) == std::string(name) + "[2,7]");
     CHECK(r.infer(n, 3) == std::string(name) + "[2,7,3]");
+    auto rays = n;
+    rays.response = "ray3d";
+    CHECK(r.infer(rays, 3) == std::string(name) + "[2,7,6]");
   }
 }
 
@@ -46,6 +49,7 @@ TEST_CASE("splat_project: refusals") {
   refuses([](auto& n) { n.radius_clip = -0.5; }, Code::invalid_argument,
           {"attribute radius_clip", ">= 0", "given -0.5"});
   refuses([](auto& n) { n.near = 0; }, Code::invalid_argument, {"attribute near", "> 0"});
+  refuses([](auto& n) { n.response = "ray"; }, Code::invalid_argument, {"response", "ray3d"});
   refuses([](auto& n) { n.far = 0.01; }, Code::invalid_argument, {"attribute far", "> near"});
   refuses(
       [&](auto& n) {
@@ -198,8 +202,13 @@ TEST_CASE("splat_rasterize: types and refusals") {
     change(n);
     r.refuses(n, code, texts);
   };
-  refuses([](auto& n) { n.response = "ray3d"; }, Code::unsupported,
-          {"attribute response", "expected ewa", "given ray3d"});
+  refuses([](auto& n) { n.response = "ray3d"; }, Code::shape_mismatch,
+          {"operand conics", "[2,7,6]", "[2,7,3]"});
+  refuses(
+      [&](auto& n) {
+        n.conics = r(kF32, {2, 7, 6});
+      },
+      Code::shape_mismatch, {"operand conics", "[2,7,3]", "[2,7,6]"});
   refuses([](auto& n) { n.response = "box"; }, Code::invalid_argument, {"response", "box"});
   refuses(
       [&](auto& n) {
@@ -229,6 +238,9 @@ TEST_CASE("splat_rasterize_backward: types and refusals") {
        {std::pair(0, "f32[2,7,2]"), std::pair(1, "f32[2,7,3]"), std::pair(2, "f32[2,7,5]"),
         std::pair(3, "f32[7]"), std::pair(4, "f32[2,5]")})
     CHECK(r.infer(n, static_cast<size_t>(k)) == type);
+  n.response = "ray3d", n.conics = r(kF32, {2, 7, 6});
+  CHECK(r.infer(n, 1) == "f32[2,7,6]");
+  n = raster_backward(r);
   n.background = {};
   r.refuses(n, Code::invalid_argument, {"output dbackground", "operand background", "none"});
   n = raster_backward(r);
@@ -256,12 +268,15 @@ TEST_CASE("splat_render: types and refusals") {
   };
   CHECK(r.infer(made()) == "f32[2,20,40,3]");
   CHECK(r.infer(made(), 1) == "f32[2,20,40]");
+  auto rays = made();
+  rays.response = "ray3d";
+  CHECK(r.infer(rays) == "f32[2,20,40,3]");
   const auto refuses = [&](auto change, Code code, std::initializer_list<std::string_view> texts) {
     auto n = made();
     change(n);
     r.refuses(n, code, texts);
   };
-  refuses([](auto& n) { n.response = "ray3d"; }, Code::unsupported, {"given ray3d"});
+  refuses([](auto& n) { n.response = "3d"; }, Code::invalid_argument, {"response", "ray3d"});
   refuses([](auto& n) { n.max_intersections = 0; }, Code::invalid_argument,
           {"attribute max_intersections", "given 0"});
   refuses([](auto& n) { n.degree = 2; }, Code::shape_mismatch, {"operand coeffs", ">= 9"});
@@ -282,6 +297,13 @@ TEST_CASE("splat_rasterize: cost") {
   };
   CHECK(flops(raster<op::splat_rasterize>(r)) == 9 * 256 * 30);
   CHECK(flops(raster_backward(r)) == 9 * 256 * 90);
+  // Along rays 8 and 24 more.
+  auto rays = raster<op::splat_rasterize>(r);
+  rays.response = "ray3d", rays.conics = r(kF32, {2, 7, 6});
+  CHECK(flops(rays) == 9 * 256 * 38);
+  auto back = raster_backward(r);
+  back.response = "ray3d", back.conics = r(kF32, {2, 7, 6});
+  CHECK(flops(back) == 9 * 256 * 114);
 }
 
 TEST_SUITE_END();

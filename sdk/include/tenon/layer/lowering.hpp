@@ -170,6 +170,7 @@ class Lowering {
     check_type(tenon_node_unknown_type(&view), " of an operand, an output or an attribute");
     const std::string_view domain = text(tenon_blob_str(&blob_, n.domain)),
                            op = text(tenon_blob_str(&blob_, n.op));
+    check_blocks(view, domain, op);
     std::optional<Refusal> refusal;
     bool withdrawn = false;
     for (const Row& row : rows_) {

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// tenon llm serve: an HTTP server that speaks the OpenAI protocol.
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+
+#include "cli/command.hpp"
+#include "cli/input.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/modes.hpp"
+#include "llm/serve/api.hpp"
+#include "llm/serve/engine_served.hpp"
+
+namespace tenon::cli {
+namespace {
+
+using std::chrono::milliseconds;
+
+const std::vector<Option>& serve_options() {
+  static const std::vector<Option> options = {
+      {.name = "--host",
+       .value = "ADDRESS",
+       .help = "address to listen on; 0.0.0.0 is every address of this machine",
+       .otherwise = "127.0.0.1"},
+      {.name = "--port",
+       .value = "N",
+       .help = "port to listen on; 0 is any free one",
+       .otherwise = "8080"},
+      {.name = "--api-key-file",
+       .value = "FILE",
+       .help = "requests must carry the key in FILE as a bearer token [TENON_API_KEY, else none]",
+       .completes = Completes::file},
+      {.name = "--name",
+       .value = "TEXT",
+       .help = "name of the model for clients",
+       .otherwise = "the last part of MODEL"},
+      {.name = "--slots",
+       .value = "N",
+       .help = "most requests that are answered at the same time",
+       .otherwise = "4"},
+      {.name = "--context",
+       .value = "N",
+       .help = "most tokens of a request and its answer together",
+       .otherwise = "4096, or the model's own limit"},
+      {.name = "--queue",
+       .value = "N",
+       .help = "most requests that wait; more are refused with status 429",
+       .otherwise = "64"},
+      {.name = "--chunk",
+       .value = "N",
+       .help = "tokens of prompts that are read between two tokens of other answers",
+       .otherwise = "128"},
+      {.name = "--connections",
+       .value = "N",
+       .help = "most connections; more are refused with status 503",
+       .otherwise = "256"},
+      {.name = "--body-limit", .value = "MIB", .help = "largest request", .otherwise = "16"},
+      {.name = "--drain",
+       .value = "SECONDS",
+       .help = "time that running requests get to end after Ctrl-C or SIGTERM",
+       .otherwise = "30"},
+      memory_option(),
+      pin_option(),
+      exec_option(),
+      compile_option(),
+  };
+  return options;
+}
+
+std::string key_of(const Args& args) {
+  if (args.has("--api-key-file")) {
+    std::string key = read_input(args.text("--api-key-file"));
+    while (!key.empty() && (key.back() == '\n' || key.back() == '\r')) key.pop_back();
+    if (key.empty()) throw UsageError("--api-key-file: the file is empty");
+    return key;
+  }
+  const char* key = std::getenv("TENON_API_KEY");
+  return key ? key : "";
+}
+
+std::string name_of(const Args& args) {
+  if (args.has("--name")) return args.text("--name");
+  std::filesystem::path path = std::filesystem::absolute(args.words()[0]).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  return path.filename().string();
+}
+
+int serve(const Args& args) {
+  if (args.words().empty()) throw UsageError("expected a model folder");
+  namespace s = llm::serve;
+  s::HttpLimits limits;
+  limits.connections = static_cast<size_t>(args.integer("--connections", 256, 1, 65536));
+  limits.body_bytes = static_cast<size_t>(args.integer("--body-limit", 16, 1, 4096)) << 20;
+  const s::SchedulerLimits waiting{.waiting = args.integer("--queue", 64, 0, 1 << 20),
+                                   .chunk = args.integer("--chunk", 128, 1, 1 << 20)};
+  const milliseconds drain(1000 * args.integer("--drain", 30, 0, 86'400));
+  const auto port = static_cast<uint16_t>(args.integer("--port", 8080, 0, 65535));
+  const std::string host = args.text("--host", "127.0.0.1"), key = key_of(args);
+  ignore_closed_pipes();
+  const InterruptFlag interrupt;
+  // A port that is taken is told before the model is loaded. Clients that come meanwhile wait.
+  std::unique_ptr<s::Api> api;
+  s::HttpServer server(
+      host, port, limits,
+      [&](const s::HttpRequest& request, s::HttpReply& reply) { api->answer(request, reply); },
+      [](unsigned status, const std::string& why) {
+        return s::dumped(s::error_json({status, why}));
+      });
+  const Runtime& runtime = open_runtime(args);
+  llm::ModelText text = llm::ModelText::read(args.words()[0]);
+  llm::Engine engine(runtime, args.words()[0],
+                     {.device = device_of(args),
+                      .context = args.integer("--context", 0, 2, int64_t{1} << 24),
+                      .slots = args.integer("--slots", 4, 1, 1024),
+                      .executable = executable_options(args)});
+  s::EngineServed served(name_of(args), std::move(engine), std::move(text), waiting);
+  api = std::make_unique<s::Api>(served, key);
+  std::cerr << "tenon: " << served.name() << " on http://" << host << ":" << server.port()
+            << (key.empty() ? "" : ", with an API key") << "\n"
+            << std::flush;
+  if (server.run([&] { return interrupt.raised(); }, drain) > 0) {
+    std::cerr << "tenon: ends the answers that still run\n";
+    served.stop("the server is stopping");
+    // They see it at their next token.
+    server.run([] { return true; }, milliseconds(10'000));
+  }
+  return 0;
+}
+
+}  // namespace
+
+Command llm_serve_command() {
+  return {
+      .name = "llm serve",
+      .summary = "serve a language model by the OpenAI protocol",
+      .usage = "MODEL [options]",
+      .options = serve_options(),
+      .examples =
+          "tenon llm serve Llama-3.2-1B-Instruct --port 8080\n"
+          "curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+          "  -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'\n",
+      .words = 1,
+      .completes = Completes::folder,
+      .run = serve};
+}
+
+}  // namespace tenon::cli

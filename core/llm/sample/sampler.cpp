@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// The steps of sampling.
+#include "llm/sample/sampler.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "llm/sample/philox.hpp"
+#include "tenon/tenon.hpp"
+
+namespace tenon::llm {
+namespace {
+
+[[noreturn]] void fail(const std::string& option, const std::string& expected, double got) {
+  throw Error(TENON_INVALID_ARGUMENT,
+              "sampling: " + option + ": expected " + expected + ", got " + std::to_string(got));
+}
+
+void check(const SampleOptions& o, int64_t vocab_size) {
+  const auto check_finite = [](const char* name, double v) {
+    if (!std::isfinite(v)) fail(name, "a finite number", v);
+  };
+  if (vocab_size < 1 || vocab_size > INT32_MAX)
+    fail("vocab_size", "1 to 2^31-1", static_cast<double>(vocab_size));
+  if (!(o.temperature >= 0) || !std::isfinite(o.temperature))
+    fail("temperature", "a finite number from 0", o.temperature);
+  if (o.top_k < 0) fail("top_k", "at least 0", static_cast<double>(o.top_k));
+  if (!(o.top_p > 0 && o.top_p <= 1)) fail("top_p", "more than 0, at most 1", o.top_p);
+  if (!(o.min_p >= 0 && o.min_p <= 1)) fail("min_p", "0 to 1", o.min_p);
+  if (!(o.repetition_penalty > 0) || !std::isfinite(o.repetition_penalty))
+    fail("repetition_penalty", "a finite number above 0", o.repetition_penalty);
+  check_finite("presence_penalty", o.presence_penalty);
+  check_finite("frequency_penalty", o.frequency_penalty);
+  if (o.penalty_window < -1)
+    fail("penalty_window", "at least -1", static_cast<double>(o.penalty_window));
+  if (o.top_logprobs < -1 || o.top_logprobs > vocab_size)
+    fail("top_logprobs", "-1 to " + std::to_string(vocab_size),
+         static_cast<double>(o.top_logprobs));
+  for (const auto& [token, bias] : o.logit_bias) {
+    if (token < 0 || token >= vocab_size)
+      fail("logit_bias", "tokens below " + std::to_string(vocab_size), static_cast<double>(token));
+    if (std::isnan(bias) || bias == INFINITY)
+      fail("logit_bias of token " + std::to_string(token), "a finite number or -infinity", bias);
+  }
+}
+
+}  // namespace
+
+Sampler::Sampler(SampleOptions options, int64_t vocab_size)
+    : options_(std::move(options)), vocab_size_(vocab_size) {
+  check(options_, vocab_size);
+  for (const auto& [token, bias] : options_.logit_bias)
+    bias_.emplace_back(static_cast<int32_t>(token), bias);
+}
+
+void Sampler::accept(int64_t token) {
+  if (token < 0 || token >= vocab_size_)
+    throw Error(TENON_INDEX_OUT_OF_RANGE, "sampling: accept: expected a token below " +
+                                              std::to_string(vocab_size_) + ", got " +
+                                              std::to_string(token));
+  const auto id = static_cast<int32_t>(token);
+  if (options_.penalty_window == 0) return;
+  ++counts_[id];
+  if (options_.penalty_window < 0) return;
+  if (history_.size() < static_cast<size_t>(options_.penalty_window)) {
+    history_.push_back(id);
+    return;
+  }
+  const int32_t gone = std::exchange(history_[oldest_], id);
+  oldest_ = (oldest_ + 1) % history_.size();
+  if (--counts_[gone] == 0) counts_.erase(gone);
+}
+
+Sampled Sampler::sample(std::span<const float> logits, const TokenMask* allowed) {
+  if (logits.size() != static_cast<size_t>(vocab_size_))
+    throw Error(TENON_SHAPE_MISMATCH, "sampling: logits: expected " + std::to_string(vocab_size_) +
+                                          " numbers, got " + std::to_string(logits.size()));
+  if (allowed && allowed->size() * 64 < logits.size())
+    throw Error(TENON_SHAPE_MISMATCH, "sampling: allowed tokens: expected " +
+                                          std::to_string((logits.size() + 63) / 64) +
+                                          " words, got " + std::to_string(allowed->size()));
+  collect(logits, allowed);
+  Sampled out;
+  if (options_.temperature == 0) {
+    out.token = std::min_element(candidates_.begin(), candidates_.end(), is_before)->token;
+  } else {
+    keep_top_k();
+    keep_top_p();
+    keep_min_p();
+    out.token = draw();
+  }
+  ++draws_;
+  if (options_.top_logprobs >= 0) add_logprobs(logits, out);
+  return out;
+}
+
+// Bias, allowed tokens and penalties. Leaves the tokens that may be chosen, in order.
+void Sampler::collect(std::span<const float> logits, const TokenMask* allowed) {
+  candidates_.resize(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (std::isnan(logits[i]) || logits[i] == INFINITY)
+      throw Error(TENON_NUMERIC_ERROR, "sampling: the logit of token " + std::to_string(i) +
+                                           (std::isnan(logits[i]) ? " is NaN" : " is infinite"));
+    candidates_[i] = {logits[i], static_cast<int32_t>(i)};
+  }
+  for (const auto& [token, bias] : bias_) candidates_[static_cast<size_t>(token)].logit += bias;
+  penalize();
+  std::erase_if(candidates_, [&](const Candidate& c) {
+    const auto t = static_cast<size_t>(c.token);
+    return c.logit == -INFINITY || (allowed && !((*allowed)[t / 64] >> (t % 64) & 1));
+  });
+  sorted_ = 0;
+  if (candidates_.empty()) throw Error(TENON_NUMERIC_ERROR, "sampling: every token is excluded");
+}
+
+void Sampler::penalize() {
+  const double repetition = options_.repetition_penalty;
+  if (repetition == 1 && options_.presence_penalty == 0 && options_.frequency_penalty == 0) return;
+  for (const auto& [token, count] : counts_) {
+    float& logit = candidates_[static_cast<size_t>(token)].logit;
+    if (logit == -INFINITY) continue;
+    double l = logit;
+    l = l > 0 ? l / repetition : l * repetition;
+    l -= options_.presence_penalty + options_.frequency_penalty * static_cast<double>(count);
+    // Penalties exclude no token and prefer none without a bound.
+    logit = static_cast<float>(std::clamp(l, -3e38, 3e38));
+  }
+}
+
+void Sampler::sort_first(size_t count) {
+  count = std::min(count, candidates_.size());
+  if (count <= sorted_) return;
+  const auto begin = candidates_.begin();
+  std::partial_sort(begin + static_cast<ptrdiff_t>(sorted_), begin + static_cast<ptrdiff_t>(count),
+                    candidates_.end(), is_before);
+  sorted_ = count;
+}
+
+void Sampler::keep_top_k() {
+  const auto k = static_cast<size_t>(options_.top_k);
+  if (k == 0 || k >= candidates_.size()) return;
+  sort_first(k);
+  candidates_.resize(k);
+}
+
+void Sampler::keep_top_p() {
+  if (options_.top_p >= 1) return;
+  constexpr size_t kFirst = 256;  // sorting all of a large vocabulary would take most of the time
+  sort_first(1);
+  const double largest = candidates_[0].logit;
+  double total = 0, sum = 0;
+  for (const Candidate& c : candidates_) total += std::exp(c.logit - largest);
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    if (i == sorted_) sort_first(std::max(kFirst, 4 * sorted_));
+    sum += std::exp(candidates_[i].logit - largest);
+    if (sum >= options_.top_p * total) {
+      candidates_.resize(i + 1);
+      break;
+    }
+  }
+  sorted_ = std::min(sorted_, candidates_.size());
+}
+
+void Sampler::keep_min_p() {
+  if (options_.min_p <= 0) return;
+  const float largest = std::min_element(candidates_.begin(), candidates_.end(), is_before)->logit;
+  const double least = largest + std::log(options_.min_p);
+  std::erase_if(candidates_,
+                [&](const Candidate& c) { return c.logit < least && c.logit != largest; });
+  sorted_ = 0;
+}
+
+int64_t Sampler::draw() {
+  const double largest = std::min_element(candidates_.begin(), candidates_.end(), is_before)->logit;
+  const auto weight = [&](const Candidate& c) {
+    return std::exp((c.logit - largest) / options_.temperature);
+  };
+  double total = 0;
+  for (const Candidate& c : candidates_) total += weight(c);
+  const double at = uniform(options_.seed, draws_) * total;
+  double sum = 0;
+  const Candidate* last = nullptr;
+  for (const Candidate& c : candidates_) {
+    const double w = weight(c);
+    if (w > 0) last = &c;
+    sum += w;
+    if (sum > at) return c.token;
+  }
+  return last->token;  // rounding
+}
+
+void Sampler::add_logprobs(std::span<const float> logits, Sampled& out) const {
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  double total = 0;
+  for (const float l : logits) total += std::exp(l - largest);
+  const double offset = largest + std::log(total);
+  const auto logprob = [&](int64_t token) {
+    return static_cast<float>(logits[static_cast<size_t>(token)] - offset);
+  };
+  out.logprob = logprob(out.token);
+  std::vector<Candidate> all(logits.size());
+  for (size_t i = 0; i < all.size(); ++i) all[i] = {logits[i], static_cast<int32_t>(i)};
+  const auto count = static_cast<ptrdiff_t>(options_.top_logprobs);
+  std::partial_sort(all.begin(), all.begin() + count, all.end(), is_before);
+  for (ptrdiff_t i = 0; i < count; ++i) {
+    const int64_t token = all[static_cast<size_t>(i)].token;
+    out.top.push_back({token, logprob(token)});
+  }
+}
+
+}  // namespace tenon::llm

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Routes, checks that all requests share, and the requests that generate nothing.
+#include "llm/serve/api.hpp"
+
+#include "llm/serve/fields.hpp"
+#include "llm/serve/page.hpp"
+#include "tenon/tenon.hpp"
+
+namespace tenon::llm::serve {
+namespace {
+
+constexpr std::string_view kJson = "application/json";
+
+// The comparison takes equally long wherever the texts differ, so that its time tells nothing.
+bool same_secret(std::string_view a, std::string_view b) {
+  unsigned difference = a.size() == b.size() ? 0 : 1;
+  for (size_t i = 0; i < a.size(); ++i)
+    difference |= static_cast<unsigned char>(a[i] ^ b[b.empty() ? 0 : i % b.size()]);
+  return difference == 0;
+}
+
+unsigned status_of(const Error& e) {
+  switch (e.code()) {
+    case TENON_INVALID_ARGUMENT:
+    case TENON_SHAPE_MISMATCH:
+    case TENON_UNSUPPORTED:
+    case TENON_CORRUPT:
+      return 400;
+    case TENON_NOT_FOUND:
+      return 404;
+    case TENON_OUT_OF_MEMORY:
+      return 503;
+    default:
+      return 500;
+  }
+}
+
+// What must be GET or POST; empty: no such path.
+std::string_view method_of(const std::string& path) {
+  if (path == "/" || path == "/health" || path == "/metrics" || path == "/models" ||
+      path.starts_with("/models/"))
+    return "GET";
+  if (path == "/chat/completions" || path == "/completions" || path == "/embeddings" ||
+      path == "/tokenize" || path == "/detokenize")
+    return "POST";
+  return "";
+}
+
+}  // namespace
+
+unsigned Api::json(HttpReply& reply, const Json& body) {
+  reply.send(200, kJson, dumped(body));
+  return 200;
+}
+
+void Api::check_key(const HttpRequest& request) const {
+  if (key_.empty()) return;
+  const std::string_view given = request.header("authorization");
+  constexpr std::string_view kBearer = "Bearer ";
+  if (!given.starts_with(kBearer) || !same_secret(given.substr(kBearer.size()), key_))
+    throw HttpError{401, "the API key is missing or wrong", "", "invalid_api_key"};
+}
+
+void Api::check_model(const std::string& asked) const {
+  // Clients that know one model only send nothing, or the name that their library forces on them.
+  if (asked.empty() || asked == "default" || asked == served_.name()) return;
+  throw HttpError{
+      404, "no model '" + asked.substr(0, 200) + "': this server has '" + served_.name() + "'",
+      "model", "model_not_found"};
+}
+
+std::vector<int32_t> Api::tokens_of(const Prompt& prompt) const {
+  if (const auto* tokens = std::get_if<std::vector<int32_t>>(&prompt)) return *tokens;
+  return served_.tokenize(std::get<std::string>(prompt), true);
+}
+
+void Api::answer(const HttpRequest& request, HttpReply& reply) {
+  const std::string path = request.path.starts_with("/v1/") ? request.path.substr(3) : request.path;
+  const bool known = !method_of(path).empty();
+  unsigned status = 500;
+  HttpReply::Headers more;
+  try {
+    status = route(request, path, reply);
+  } catch (const HttpError& e) {
+    status = e.status;
+    if (status == 401) more["WWW-Authenticate"] = "Bearer";
+    if (status == 405) more["Allow"] = std::string(method_of(path));
+    reply.send(status, kJson, dumped(error_json(e)), more);
+  } catch (const Busy& e) {
+    status = 429;
+    more["Retry-After"] = "1";
+    reply.send(status, kJson, dumped(error_json({429, e.what(), "", "server_busy"})), more);
+  } catch (const Error& e) {
+    status = status_of(e);
+    reply.send(status, kJson, dumped(error_json({status, e.what()})), more);
+  }
+  // Paths that do not exist are one entry, else anyone could fill the memory with them.
+  metrics_.answered(known ? (path.starts_with("/models/") ? "/models" : path) : "other", status);
+}
+
+unsigned Api::route(const HttpRequest& request, const std::string& path, HttpReply& reply) {
+  const std::string_view method = method_of(path);
+  if (method.empty()) throw HttpError{404, "no such path: " + request.path.substr(0, 200)};
+  if (request.method != method)
+    throw HttpError{405, request.path + " takes " + std::string(method) + ", not " +
+                             request.method.substr(0, 20)};
+  if (path == "/") {
+    reply.send(200, "text/html; charset=utf-8", kPage,
+               {{"Content-Security-Policy",
+                 "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+                 "connect-src 'self'; frame-ancestors 'none'"}});
+    return 200;
+  }
+  if (stopped_) throw HttpError{503, "the server is stopping"};
+  if (path == "/health") return json(reply, {{"status", "ok"}});
+  check_key(request);
+  if (path == "/metrics") {
+    reply.send(200, "text/plain; version=0.0.4; charset=utf-8", metrics_.text(served_.numbers()));
+    return 200;
+  }
+  if (path.starts_with("/models")) return models(path, reply);
+  const Json body = parse_body(request.body);
+  if (path == "/tokenize") return tokenize(body, reply);
+  if (path == "/detokenize") return detokenize(body, reply);
+  if (path == "/embeddings") return embed(body, reply);
+  return path == "/completions" ? complete(body, reply) : chat(body, reply);
+}
+
+unsigned Api::models(const std::string& path, HttpReply& reply) {
+  const Json model{{"id", served_.name()},
+                   {"object", "model"},
+                   {"created", served_.created()},
+                   {"owned_by", "tenon"},
+                   {"meta", {{"n_ctx", served_.context()}, {"n_vocab", served_.vocabulary()}}}};
+  if (path == "/models") return json(reply, {{"object", "list"}, {"data", Json::array({model})}});
+  check_model(path.substr(std::string_view("/models/").size()));
+  return json(reply, model);
+}
+
+unsigned Api::tokenize(const Json& body, HttpReply& reply) {
+  Fields f(body, "");
+  f.need("content", "a text");
+  const std::string text = f.text("content", "");
+  const bool special = f.flag("add_special", false);
+  f.refuse_unknown();
+  return json(reply, {{"tokens", served_.tokenize(text, special)}});
+}
+
+unsigned Api::detokenize(const Json& body, HttpReply& reply) {
+  Fields f(body, "");
+  const std::string form =
+      "a list of token ids from 0 to " + std::to_string(served_.vocabulary() - 1);
+  const Json& list = f.need("tokens", form.c_str());
+  if (!list.is_array()) f.refuse_form("tokens", form);
+  std::vector<int32_t> tokens;
+  for (const Json& j : list) {
+    if (!is_token(j, served_.vocabulary())) f.refuse_form("tokens", form);
+    tokens.push_back(j.get<int32_t>());
+  }
+  f.refuse_unknown();
+  return json(reply, {{"content", served_.detokenize(tokens)}});
+}
+
+unsigned Api::embed(const Json& body, HttpReply& reply) {
+  const EmbeddingRequest r = embedding_request(body, served_.vocabulary());
+  check_model(r.model);
+  std::vector<std::vector<int32_t>> prompts;
+  int64_t tokens = 0;
+  for (const Prompt& p : r.prompts) {
+    prompts.push_back(tokens_of(p));
+    tokens += static_cast<int64_t>(prompts.back().size());
+  }
+  const auto vectors = served_.embed(prompts);
+  metrics_.tokens(tokens, 0, 0);
+  return json(reply, embeddings(served_.name(), vectors, tokens, r.base64));
+}
+
+}  // namespace tenon::llm::serve

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connects the scheduler with the engine, the tokenizer, the chat template and the sampling.
+#include "llm/serve/engine_served.hpp"
+
+#include <chrono>
+
+namespace tenon::llm::serve {
+namespace {
+
+class TextDecoding final : public Decoding {
+ public:
+  explicit TextDecoding(const Tokenizer& tokenizer) : words_(tokenizer) {}
+  std::string push(int32_t token) override { return words_.push(token); }
+  std::string finish() override { return words_.flush(); }
+
+ private:
+  Detokenizer words_;
+};
+
+std::vector<int32_t> narrow(const std::vector<int64_t>& ids) { return {ids.begin(), ids.end()}; }
+
+// The config names the tokens that end a text, the tokenizer those that end a turn.
+std::vector<int32_t> ends_of(const Engine& engine, const ModelText& text) {
+  std::vector<int32_t> ends = narrow(engine.config().end_tokens), more = narrow(text.end_ids());
+  ends.insert(ends.end(), more.begin(), more.end());
+  return ends;
+}
+
+}  // namespace
+
+class EngineServed::Slots final : public Sequences {
+ public:
+  explicit Slots(Engine& engine) : engine_(engine) {}
+  int64_t slots() const override { return engine_.slots(); }
+  int64_t context() const override { return engine_.context(); }
+  std::vector<std::vector<float>> step(std::span<const Part> parts) override {
+    std::vector<Engine::Piece> pieces;
+    for (const Part& p : parts) pieces.push_back({p.slot, {p.tokens.begin(), p.tokens.end()}});
+    std::vector<std::vector<float>> logits;
+    for (Engine::Next& n : engine_.step(pieces, true)) logits.push_back(std::move(n.logits));
+    return logits;
+  }
+  bool truncate(int64_t slot, int64_t length) override { return engine_.truncate(slot, length); }
+
+ private:
+  Engine& engine_;
+};
+
+EngineServed::EngineServed(std::string name, Engine engine, ModelText text, SchedulerLimits limits)
+    : name_(std::move(name)),
+      created_(std::chrono::duration_cast<std::chrono::seconds>(
+                   std::chrono::system_clock::now().time_since_epoch())
+                   .count()),
+      engine_(std::move(engine)),
+      text_(std::move(text)),
+      sampling_(text_.tokenizer(), ends_of(engine_, text_), engine_.config().vocab),
+      slots_(std::make_unique<Slots>(engine_)),
+      scheduler_(std::make_unique<Scheduler>(
+          SchedulerParts{*slots_, [this](const Wanted& w) { return sampling_.make(w); },
+                         [this] { return std::make_unique<TextDecoding>(text_.tokenizer()); },
+                         [this](int32_t t) { return sampling_.ends(t); }},
+          limits)) {}
+
+EngineServed::~EngineServed() = default;
+
+int64_t EngineServed::context() const { return engine_.context(); }
+int64_t EngineServed::vocabulary() const { return engine_.config().vocab; }
+
+std::vector<int32_t> EngineServed::tokenize(const std::string& text, bool special) const {
+  return text_.tokenizer().encode(text, {.add_special = special, .parse_special = true});
+}
+
+std::string EngineServed::detokenize(const std::vector<int32_t>& tokens) const {
+  return text_.tokenizer().decode(tokens);
+}
+
+std::vector<int32_t> EngineServed::chat_tokens(const nlohmann::ordered_json& messages,
+                                               const nlohmann::ordered_json& tools,
+                                               const nlohmann::ordered_json& variables) const {
+  ChatOptions options;
+  options.messages = messages;
+  options.tools = tools;
+  options.extra = variables;
+  return narrow(text_.chat_ids(options));
+}
+
+std::unique_ptr<Answer> EngineServed::submit(Wanted wanted) {
+  return scheduler_->submit(std::move(wanted));
+}
+
+std::vector<std::vector<float>> EngineServed::embed(const std::vector<std::vector<int32_t>>&) {
+  throw Error(TENON_UNSUPPORTED, "embeddings: '" + name_ + "' is a model that writes text");
+}
+
+}  // namespace tenon::llm::serve

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads requests. Names, forms and ranges are those of OpenAI's reference; top_k, min_p,
+// repetition_penalty and ignore_eos are what other servers added to it.
+#include "llm/serve/request.hpp"
+
+#include <cstdlib>
+
+#include "llm/serve/fields.hpp"
+
+namespace tenon::llm::serve {
+namespace {
+
+constexpr size_t kDepth = 64;     // of the body's JSON
+constexpr int64_t kAnswers = 16;  // "n", and prompts of one request
+constexpr size_t kStops = 16;
+constexpr int64_t kTopLogprobs = 20;
+
+std::vector<int32_t> token_list(Fields& f, const std::string& name, const Json& list,
+                                int64_t vocabulary) {
+  std::vector<int32_t> tokens;
+  tokens.reserve(list.size());
+  for (const Json& j : list) {
+    if (!is_token(j, vocabulary))
+      f.refuse_form(name, "token ids from 0 to " + std::to_string(vocabulary - 1));
+    tokens.push_back(j.get<int32_t>());
+  }
+  return tokens;
+}
+
+// A string, a list of strings, a list of tokens, or a list of lists of tokens.
+std::vector<Prompt> prompts_of(Fields& f, const std::string& name, int64_t vocabulary) {
+  constexpr const char* kForm = "a string, a list of strings, or a list of token ids";
+  const Json& j = f.need(name, kForm);
+  if (j.is_string()) return {j.get<std::string>()};
+  if (!j.is_array() || j.empty()) f.refuse_form(name, kForm);
+  if (j[0].is_number()) return {token_list(f, name, j, vocabulary)};
+  std::vector<Prompt> prompts;
+  for (const Json& part : j) {
+    if (part.is_string())
+      prompts.emplace_back(part.get<std::string>());
+    else if (part.is_array())
+      prompts.emplace_back(token_list(f, name, part, vocabulary));
+    else
+      f.refuse_form(name, kForm);
+  }
+  return prompts;
+}
+
+void read_bias(Fields& f, Drawing& drawing, int64_t vocabulary) {
+  const Json* bias = f.find("logit_bias");
+  if (!bias) return;
+  constexpr const char* kForm = "an object of numbers from -100 to 100 by token id";
+  if (!bias->is_object() || bias->size() > 1024) f.refuse_form("logit_bias", kForm);
+  for (const auto& [key, value] : bias->items()) {
+    char* end = nullptr;
+    const long long id = std::strtoll(key.c_str(), &end, 10);
+    const bool is_id =
+        !key.empty() && key[0] >= '0' && key[0] <= '9' && *end == 0 && id < vocabulary;
+    if (!is_id || !value.is_number()) f.refuse_form("logit_bias", kForm);
+    const double b = value.get<double>();
+    if (!(b >= -100 && b <= 100)) f.refuse_form("logit_bias", kForm);
+    drawing.bias.emplace_back(static_cast<int32_t>(id), b);
+  }
+}
+
+void read_stop(Fields& f, std::vector<std::string>& stop) {
+  const Json* j = f.find("stop");
+  if (!j) return;
+  const std::string form =
+      "a text that is not empty, or a list of up to " + std::to_string(kStops) + " of them";
+  if (j->is_string())
+    stop.push_back(j->get<std::string>());
+  else if (!j->is_array() || j->size() > kStops)
+    f.refuse_form("stop", form);
+  else
+    for (const Json& s : *j) {
+      if (!s.is_string()) f.refuse_form("stop", form);
+      stop.push_back(s.get<std::string>());
+    }
+  for (const std::string& s : stop)
+    if (s.empty() || s.size() > 1024) f.refuse_form("stop", form);
+}
+
+// "response_format"
+void read_format(Fields& f, Wanted& wanted) {
+  const Json* j = f.find("response_format");
+  if (!j) return;
+  Fields format(*j, "response_format");
+  const std::string type = format.text("type", "");
+  if (type == "text") {
+  } else if (type == "json_object") {
+    wanted.schema = Json{{"type", "object"}};
+  } else if (type == "json_schema") {
+    Fields schema(format.need("json_schema", "an object"), "response_format.json_schema");
+    wanted.schema = schema.need("schema", "a JSON schema");
+    if (!wanted.schema.is_object()) schema.refuse_form("schema", "an object");
+    schema.ignore({"name", "description", "strict"});
+    schema.refuse_unknown();
+  } else {
+    format.refuse_form("type", "text, json_object or json_schema");
+  }
+  format.refuse_unknown();
+}
+
+void read_common(Fields& f, AnswerRequest& r, int64_t vocabulary) {
+  r.model = f.text("model", "");
+  r.count = f.integer("n", 1, 1, kAnswers);
+  r.stream = f.flag("stream", false);
+  if (const Json* options = f.find("stream_options")) {
+    if (!r.stream) f.refuse_value("stream_options", "only with stream: true");
+    Fields o(*options, "stream_options");
+    r.usage_in_stream = o.flag("include_usage", false);
+    o.ignore({"include_obfuscation"});
+    o.refuse_unknown();
+  }
+  Drawing& d = r.wanted.drawing;
+  d.temperature = f.number("temperature", 1, 0, 2);
+  d.top_p = f.number("top_p", 1, 0, 1);
+  d.top_k = f.integer("top_k", 0, -1, INT32_MAX);
+  if (d.top_k < 0) d.top_k = 0;
+  d.min_p = f.number("min_p", 0, 0, 1);
+  d.repetition_penalty = f.number("repetition_penalty", 1, 0.01, 100);
+  d.presence_penalty = f.number("presence_penalty", 0, -2, 2);
+  d.frequency_penalty = f.number("frequency_penalty", 0, -2, 2);
+  if (f.find("seed")) d.seed = static_cast<uint64_t>(f.integer("seed", 0, INT64_MIN, INT64_MAX));
+  read_bias(f, d, vocabulary);
+  read_stop(f, r.wanted.stop);
+  read_format(f, r.wanted);
+  r.wanted.ignore_end = f.flag("ignore_eos", false);
+  // Names of the user and of bookkeeping, and levels of a service that exists only there.
+  f.ignore({"user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key"});
+}
+
+Json tools_of(Fields& f) {
+  Json tools = nullptr;
+  if (const Json* t = f.find("tools")) {
+    if (!t->is_array()) f.refuse_form("tools", "a list");
+    for (const Json& tool : *t) {
+      Fields one(tool, "tools");
+      if (one.text("type", "") != "function") one.refuse_form("type", "function");
+      Fields function(one.need("function", "an object"), "tools.function");
+      if (function.text("name", "").empty()) function.refuse_form("name", "a text");
+    }
+    if (!t->empty()) tools = *t;
+  }
+  f.ignore({"parallel_tool_calls"});
+  if (const Json* choice = f.find("tool_choice")) {
+    if (*choice == "none")
+      tools = nullptr;
+    else if (*choice != "auto")
+      f.refuse_value("tool_choice", "only \"auto\" and \"none\" are supported");
+  }
+  return tools;
+}
+
+// Messages go to the model's template as they are, but for contents in parts, which templates of
+// text models do not know: their texts are joined.
+Json messages_of(Fields& f) {
+  Json messages = f.need("messages", "a list of messages");
+  if (!messages.is_array() || messages.empty())
+    f.refuse_form("messages", "a list of at least one message");
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const std::string where = "messages[" + std::to_string(i) + "]";
+    Fields m(messages[i], where);
+    if (m.text("role", "").empty()) m.refuse_form("role", "a text");
+    const Json* content = m.find("content");
+    if (!content || content->is_string()) continue;
+    if (!content->is_array()) m.refuse_form("content", "a text or a list of parts");
+    std::string joined;
+    for (const Json& part : *content) {
+      Fields p(part, where + ".content");
+      if (p.text("type", "") != "text")
+        p.refuse_value("type", "only parts of the type \"text\" are supported");
+      joined += p.text("text", "");
+    }
+    messages[i]["content"] = joined;
+  }
+  return messages;
+}
+
+}  // namespace
+
+bool is_token(const Json& j, int64_t vocabulary) {
+  if (!j.is_number_integer()) return false;
+  return j.is_number_unsigned() ? j.get<uint64_t>() < static_cast<uint64_t>(vocabulary)
+                                : j.get<int64_t>() >= 0 && j.get<int64_t>() < vocabulary;
+}
+
+Json error_json(const HttpError& e) {
+  const char* type = e.status == 401   ? "authentication_error"
+                     : e.status == 404 ? "not_found_error"
+                     : e.status == 429 ? "rate_limit_error"
+                     : e.status >= 500 ? "server_error"
+                                       : "invalid_request_error";
+  return {{"error",
+           {{"message", e.message},
+            {"type", type},
+            {"param", e.param.empty() ? Json(nullptr) : Json(e.param)},
+            {"code", e.code.empty() ? Json(nullptr) : Json(e.code)}}}};
+}
+
+Json parse_body(const std::string& body) {
+  // The library's parser is recursive in nothing, but its destructor and copies are: the depth
+  // is bounded while it parses.
+  bool deep = false;
+  const auto bounded = [&](int depth, Json::parse_event_t, Json&) {
+    deep = deep || depth > static_cast<int>(kDepth);
+    return !deep;
+  };
+  Json json;
+  try {
+    json = Json::parse(body, bounded);
+  } catch (const Json::exception& e) {
+    throw HttpError{400, std::string("the body is not JSON: ") + e.what()};
+  }
+  if (deep) throw HttpError{400, "the body is nested deeper than " + std::to_string(kDepth)};
+  if (!json.is_object()) throw HttpError{400, "the body must be a JSON object"};
+  return json;
+}
+
+CompletionRequest completion_request(const Json& body, int64_t vocabulary) {
+  Fields f(body, "");
+  CompletionRequest r;
+  read_common(f, r, vocabulary);
+  r.prompts = prompts_of(f, "prompt", vocabulary);
+  if (static_cast<int64_t>(r.prompts.size()) * r.count > kAnswers)
+    f.refuse_value("prompt", "at most " + std::to_string(kAnswers) + " answers in one request");
+  r.wanted.tokens = f.integer("max_tokens", 16, 0, INT32_MAX);
+  r.wanted.logprobs = f.integer("logprobs", -1, 0, kTopLogprobs);
+  r.echo = f.flag("echo", false);
+  if (r.echo && r.wanted.logprobs >= 0)
+    f.refuse_value("echo", "logprobs of the prompt are not supported");
+  if (f.integer("best_of", r.count, 1, kAnswers) != r.count)
+    f.refuse_value("best_of", "only the value of n is supported");
+  if (!f.text("suffix", "").empty()) f.refuse_value("suffix", "not supported");
+  f.refuse_unknown();
+  return r;
+}
+
+ChatRequest chat_request(const Json& body, int64_t vocabulary) {
+  Fields f(body, "");
+  ChatRequest r;
+  read_common(f, r, vocabulary);
+  r.messages = messages_of(f);
+  r.tools = tools_of(f);
+  const int64_t old_name = f.integer("max_tokens", -1, 1, INT32_MAX);
+  r.wanted.tokens = f.integer("max_completion_tokens", old_name, 1, INT32_MAX);
+  const bool logprobs = f.flag("logprobs", false);
+  r.wanted.logprobs = f.integer("top_logprobs", 0, 0, kTopLogprobs);
+  if (!logprobs) {
+    if (r.wanted.logprobs > 0) f.refuse_value("top_logprobs", "only with logprobs: true");
+    r.wanted.logprobs = -1;
+  }
+  const Json* variables = f.find("chat_template_kwargs");
+  if (variables && !variables->is_object()) f.refuse_form("chat_template_kwargs", "an object");
+  r.variables = variables ? *variables : Json::object();
+  if (const Json* effort = f.find("reasoning_effort")) r.variables["reasoning_effort"] = *effort;
+  f.refuse_unknown();
+  return r;
+}
+
+EmbeddingRequest embedding_request(const Json& body, int64_t vocabulary) {
+  Fields f(body, "");
+  EmbeddingRequest r;
+  r.model = f.text("model", "");
+  r.prompts = prompts_of(f, "input", vocabulary);
+  if (r.prompts.size() > 2048) f.refuse_value("input", "at most 2048 texts in one request");
+  const std::string format = f.text("encoding_format", "float");
+  if (format != "float" && format != "base64") f.refuse_form("encoding_format", "float or base64");
+  r.base64 = format == "base64";
+  if (f.find("dimensions")) f.refuse_value("dimensions", "vectors cannot be shortened");
+  f.ignore({"user"});
+  f.refuse_unknown();
+  return r;
+}
+
+}  // namespace tenon::llm::serve

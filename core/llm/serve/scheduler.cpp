@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+// One thread runs the steps; requests and answers cross to it under a mutex.
+#include "llm/serve/scheduler.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+
+#include "tenon/tenon.hpp"
+
+namespace tenon::llm::serve {
+
+// A request, from submit() to its last piece.
+struct Scheduler::Task {
+  Task(Wanted w, std::unique_ptr<Sampling> s, std::unique_ptr<Decoding> d)
+      : wanted(std::move(w)), sampling(std::move(s)), decoding(std::move(d)), stop(wanted.stop) {}
+
+  Wanted wanted;
+
+  // Of the scheduler's thread.
+  std::unique_ptr<Sampling> sampling;
+  std::unique_ptr<Decoding> decoding;
+  StopStrings stop;
+  int64_t cached = 0;  // tokens of the prompt that the slot had already
+  int64_t read = 0;    // tokens of the prompt, cached ones among them
+  int64_t made = 0;
+  int32_t last = 0;                // the token that the next step reads
+  std::vector<DrawnToken> unsent;  // logprobs of tokens whose text is not complete yet
+
+  // Of both sides.
+  std::atomic<bool> cancelled{false};
+  std::mutex mutex;
+  std::condition_variable arrived;
+  std::deque<Piece> pieces;
+  std::exception_ptr failure;
+
+  bool reads_prompt() const { return read < static_cast<int64_t>(wanted.prompt.size()); }
+  void send(std::string text, Finish finish) {
+    Piece p;
+    p.text = std::move(text);
+    p.tokens = std::exchange(unsent, {});
+    p.finish = finish;
+    p.prompt_tokens = static_cast<int64_t>(wanted.prompt.size());
+    p.cached_tokens = cached;
+    p.tokens_made = made;
+    const std::lock_guard lock(mutex);
+    pieces.push_back(std::move(p));
+    arrived.notify_one();
+  }
+  void fail(std::exception_ptr e) {
+    const std::lock_guard lock(mutex);
+    failure = std::move(e);
+    arrived.notify_one();
+  }
+};
+
+class Scheduler::Ticket final : public Answer {
+ public:
+  Ticket(std::shared_ptr<Task> task, Scheduler& scheduler)
+      : task_(std::move(task)), scheduler_(scheduler) {}
+  ~Ticket() override {
+    if (ended_) return;
+    task_->cancelled = true;
+    // The thread may sleep: it wakes up to give the slot or the place in the queue to others.
+    const std::lock_guard lock(scheduler_.mutex_);
+    scheduler_.changed_.notify_one();
+  }
+  std::optional<Piece> next(std::chrono::milliseconds wait) override {
+    std::unique_lock lock(task_->mutex);
+    task_->arrived.wait_for(lock, wait, [&] { return !task_->pieces.empty() || task_->failure; });
+    if (!task_->pieces.empty()) {
+      Piece p = std::move(task_->pieces.front());
+      task_->pieces.pop_front();
+      ended_ = p.finish != Finish::none;
+      return p;
+    }
+    if (task_->failure) {
+      ended_ = true;
+      std::rethrow_exception(task_->failure);
+    }
+    return {};
+  }
+
+ private:
+  std::shared_ptr<Task> task_;
+  Scheduler& scheduler_;
+  bool ended_ = false;
+};
+
+Scheduler::Scheduler(SchedulerParts parts, SchedulerLimits limits)
+    : parts_(std::move(parts)),
+      limits_(limits),
+      slots_(static_cast<size_t>(parts_.sequences.slots())),
+      thread_([this] { loop(); }) {}
+
+Scheduler::~Scheduler() {
+  stop("the model is being closed");
+  thread_.join();
+}
+
+std::unique_ptr<Answer> Scheduler::submit(Wanted wanted) {
+  const auto size = static_cast<int64_t>(wanted.prompt.size());
+  const int64_t context = parts_.sequences.context();
+  if (size == 0) throw Error(TENON_INVALID_ARGUMENT, "the prompt has no tokens");
+  if (size >= context)
+    throw Error(TENON_INVALID_ARGUMENT, "the prompt has " + std::to_string(size) +
+                                            " tokens, but the context has room for " +
+                                            std::to_string(context) + " with the answer");
+  if (wanted.tokens < 0 || wanted.tokens > context - size) wanted.tokens = context - size;
+  auto sampling = parts_.sampling(wanted);
+  auto task = std::make_shared<Task>(std::move(wanted), std::move(sampling), parts_.decoding());
+  const std::lock_guard lock(mutex_);
+  if (!stopped_.empty()) throw Error(TENON_CANCELLED, stopped_);
+  const auto free =
+      std::count_if(slots_.begin(), slots_.end(), [](const Slot& s) { return s.task == nullptr; });
+  if (static_cast<int64_t>(waiting_.size()) >= limits_.waiting + free)
+    throw Busy("all " + std::to_string(slots_.size()) + " slots are taken and " +
+               std::to_string(waiting_.size()) + " requests wait");
+  waiting_.push_back(task);
+  changed_.notify_one();
+  return std::make_unique<Ticket>(std::move(task), *this);
+}
+
+ServedNumbers Scheduler::numbers() const {
+  const std::lock_guard lock(mutex_);
+  ServedNumbers n;
+  n.waiting = static_cast<int64_t>(waiting_.size());
+  n.cache_positions = parts_.sequences.context() * static_cast<int64_t>(slots_.size());
+  for (const Slot& s : slots_) {
+    if (!s.task) continue;
+    ++n.running;
+    n.cache_used += s.task->read + s.task->made;
+  }
+  return n;
+}
+
+void Scheduler::stop(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (stopped_.empty()) stopped_ = why;
+  changed_.notify_one();
+}
+
+void Scheduler::loop() {
+  const auto busy = [this] {
+    return std::any_of(slots_.begin(), slots_.end(),
+                       [](const Slot& s) { return s.task != nullptr; });
+  };
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return !stopped_.empty() || !waiting_.empty() || busy(); });
+      if (!stopped_.empty()) {
+        const auto why = std::make_exception_ptr(Error(TENON_CANCELLED, stopped_));
+        for (Slot& s : slots_)
+          if (s.task) std::exchange(s.task, nullptr)->fail(why);
+        for (const auto& t : waiting_) t->fail(why);
+        waiting_.clear();
+        return;
+      }
+      drop_cancelled();
+      admit();
+    }
+    if (busy()) run_step();
+  }
+}
+
+void Scheduler::drop_cancelled() {
+  for (Slot& s : slots_)
+    if (s.task && s.task->cancelled) free_slot(s);
+  std::erase_if(waiting_, [](const auto& t) { return t->cancelled.load(); });
+}
+
+// The free slot whose sequence shares most with the prompt; of equal ones the one that nobody has
+// used for longest. slots_.size() if none is free.
+size_t Scheduler::best_slot(const std::vector<int32_t>& prompt) const {
+  size_t best = slots_.size();
+  int64_t most = -1;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].task) continue;
+    const auto& have = slots_[i].tokens;
+    const auto split = std::mismatch(have.begin(), have.end(), prompt.begin(), prompt.end()).first;
+    const int64_t shared = split - have.begin();
+    if (shared > most || (shared == most && slots_[i].used < slots_[best].used)) {
+      most = shared;
+      best = i;
+    }
+  }
+  return best;
+}
+
+void Scheduler::admit() {
+  while (!waiting_.empty()) {
+    const std::shared_ptr<Task> task = waiting_.front();
+    const auto& prompt = task->wanted.prompt;
+    const size_t i = best_slot(prompt);
+    if (i == slots_.size()) return;
+    waiting_.pop_front();
+    Slot& slot = slots_[i];
+    const auto split =
+        std::mismatch(slot.tokens.begin(), slot.tokens.end(), prompt.begin(), prompt.end());
+    // The last token is always read: its logits are what the answer begins with.
+    int64_t keep = std::min<int64_t>(split.first - slot.tokens.begin(),
+                                     static_cast<int64_t>(prompt.size()) - 1);
+    try {
+      if (!parts_.sequences.truncate(static_cast<int64_t>(i), keep)) keep = 0;
+    } catch (...) {
+      slot.tokens.clear();
+      task->fail(std::current_exception());
+      continue;
+    }
+    slot.tokens.resize(static_cast<size_t>(keep));
+    slot.task = task;
+    slot.used = ++admissions_;
+    task->cached = task->read = keep;
+  }
+}
+
+void Scheduler::run_step() {
+  std::vector<Sequences::Part> parts;
+  std::vector<size_t> of;  // the slot of each part
+  const auto add = [&](size_t i, std::vector<int32_t> tokens) {
+    parts.push_back({static_cast<int64_t>(i), std::move(tokens)});
+    of.push_back(i);
+  };
+  for (size_t i = 0; i < slots_.size(); ++i)
+    if (slots_[i].task && !slots_[i].task->reads_prompt()) add(i, {slots_[i].task->last});
+  // Prompts take turns: a long one must not keep a short one from its answer.
+  int64_t left = limits_.chunk;
+  const size_t first = turn_;
+  for (size_t k = 0; k < slots_.size() && left > 0; ++k) {
+    const size_t i = (first + k) % slots_.size();
+    const auto& task = slots_[i].task;
+    if (!task || !task->reads_prompt()) continue;
+    const auto& prompt = task->wanted.prompt;
+    const int64_t n = std::min(left, static_cast<int64_t>(prompt.size()) - task->read);
+    add(i, {prompt.begin() + task->read, prompt.begin() + task->read + n});
+    left -= n;
+    turn_ = (i + 1) % slots_.size();
+  }
+  std::vector<std::vector<float>> logits;
+  try {
+    logits = parts_.sequences.step(parts);
+  } catch (...) {
+    // What the sequences hold now is unknown.
+    // admit() truncates to what `tokens` says: to nothing.
+    const std::lock_guard lock(mutex_);
+    for (const size_t i : of) {
+      slots_[i].tokens.clear();
+      std::exchange(slots_[i].task, nullptr)->fail(std::current_exception());
+    }
+    return;
+  }
+  for (size_t p = 0; p < parts.size(); ++p) {
+    Slot& slot = slots_[of[p]];
+    slot.tokens.insert(slot.tokens.end(), parts[p].tokens.begin(), parts[p].tokens.end());
+    Task& task = *slot.task;
+    {
+      const std::lock_guard lock(mutex_);  // numbers() reads it
+      if (task.reads_prompt()) task.read += static_cast<int64_t>(parts[p].tokens.size());
+    }
+    if (!task.reads_prompt()) advance(slot, logits[p]);
+  }
+}
+
+// Draws the next token of a slot and sends its text.
+void Scheduler::advance(Slot& slot, std::vector<float>& logits) {
+  Task& task = *slot.task;
+  Finish finish = Finish::none;
+  std::string text;
+  try {
+    DrawnToken drawn = task.sampling->draw(logits);
+    task.last = drawn.drawn.token;
+    {
+      const std::lock_guard lock(mutex_);
+      ++task.made;
+    }
+    const bool end = !task.wanted.ignore_end && parts_.ends(task.last);
+    if (!end) {
+      if (task.wanted.logprobs >= 0) task.unsent.push_back(std::move(drawn));
+      text = task.stop.push(task.decoding->push(task.last));
+    }
+    if (end || task.stop.stopped() || task.sampling->complete())
+      finish = Finish::stop;
+    else if (task.made >= task.wanted.tokens)
+      finish = Finish::length;
+    if (finish != Finish::none && !task.stop.stopped()) {
+      text += task.stop.push(task.decoding->finish());
+      if (!task.stop.stopped()) text += task.stop.finish();
+    }
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    std::exchange(slot.task, nullptr)->fail(std::current_exception());
+    return;
+  }
+  if (!text.empty() || finish != Finish::none) task.send(std::move(text), finish);
+  if (finish == Finish::none) return;
+  const std::lock_guard lock(mutex_);
+  free_slot(slot);
+}
+
+}  // namespace tenon::llm::serve

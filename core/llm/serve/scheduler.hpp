@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Continuous batching: requests share the steps of one model, and join and leave between steps.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "llm/sample/stop.hpp"
+#include "llm/serve/served.hpp"
+
+namespace tenon::llm::serve {
+
+// A model with slots, one sequence each. Used by one thread.
+class Sequences {
+ public:
+  struct Part {
+    int64_t slot = 0;
+    std::vector<int32_t> tokens;  // at least one
+  };
+  virtual ~Sequences() = default;
+  virtual int64_t slots() const = 0;
+  virtual int64_t context() const = 0;  // most tokens of a sequence
+  // Appends each part to its slot. Returns the logits behind each part.
+  virtual std::vector<std::vector<float>> step(std::span<const Part> parts) = 0;
+  // Forgets what stands behind the first `length` tokens. False if the model cannot (a recurrent
+  // state has no past); the slot is empty then.
+  virtual bool truncate(int64_t slot, int64_t length) = 0;
+};
+
+// Draws the tokens of one answer.
+class Sampling {
+ public:
+  virtual ~Sampling() = default;
+  // May change the logits. Also remembers the token, for penalties and grammars. Throws
+  // tenon::Error if no token is possible.
+  virtual DrawnToken draw(std::vector<float>& logits) = 0;
+  // True if a grammar allows nothing more.
+  virtual bool complete() const { return false; }
+};
+
+// Turns the tokens of one answer into complete characters.
+class Decoding {
+ public:
+  virtual ~Decoding() = default;
+  virtual std::string push(int32_t token) = 0;
+  virtual std::string finish() = 0;  // what is left: bytes that are no character become U+FFFD
+};
+
+struct SchedulerParts {
+  Sequences& sequences;
+  // Throws tenon::Error for what it cannot do (a schema). Both are called by any thread.
+  std::function<std::unique_ptr<Sampling>(const Wanted&)> sampling;
+  std::function<std::unique_ptr<Decoding>()> decoding;
+  std::function<bool(int32_t token)> ends;  // the token ends an answer
+};
+
+struct SchedulerLimits {
+  int64_t waiting = 64;  // requests without a slot; more are refused with Busy
+  int64_t chunk = 256;   // tokens of prompts that a step reads, so that answers go on meanwhile
+};
+
+class Scheduler {
+ public:
+  Scheduler(SchedulerParts parts, SchedulerLimits limits);
+  // Ends all answers with an error.
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // These may be called by many threads. The answers must be destroyed before the scheduler, or
+  // not be used after it.
+  std::unique_ptr<Answer> submit(Wanted wanted);
+  ServedNumbers numbers() const;
+  // Ends all answers with an error of this text, and refuses new ones.
+  void stop(const std::string& why);
+
+ private:
+  struct Task;
+  class Ticket;
+  struct Slot {
+    std::shared_ptr<Task> task;   // null: free
+    std::vector<int32_t> tokens;  // what the sequence holds; kept for the next prompt
+    uint64_t used = 0;            // when it was last given away
+  };
+
+  void loop();
+  void admit();
+  void drop_cancelled();
+  void run_step();
+  size_t best_slot(const std::vector<int32_t>& prompt) const;
+  void advance(Slot& slot, std::vector<float>& logits);
+  void free_slot(Slot& slot) { slot.task.reset(); }
+
+  SchedulerParts parts_;
+  SchedulerLimits limits_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<Task>> waiting_;
+  std::vector<Slot> slots_;  // tokens: of the thread only
+  std::string stopped_;      // why; empty: goes on
+  uint64_t admissions_ = 0;
+  size_t turn_ = 0;  // the slot whose prompt is read first in the next step
+  std::thread thread_;
+};
+
+}  // namespace tenon::llm::serve

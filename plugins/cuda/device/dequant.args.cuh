@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arguments of the kernels in dequant*.cu.
+#pragma once
+#include "arguments.cuh"
+
+TENON_ARGUMENTS
+struct BlockRows {
+  const u8* w = nullptr;
+  void* y = nullptr;
+  IndexAxis rows{};
+  i64 units = 0;  // of a row
+  u32 parts = 1;  // blocks of threads for a row
+};
+
+// y [m,n] = x [m,k] · w [n,k]ᵀ + bias [n].
+struct BlockProduct {
+  const u8* w = nullptr;
+  const void *x = nullptr, *bias = nullptr;
+  void* y = nullptr;
+  i64 n = 0, k = 0;
+};
+TENON_ARGUMENTS_END

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// dequantize_blocks dequant_matmul grouped_dequant_matmul dequant_rows, in every format that is
+// decoded. The error scale of a product is that of the absolute values.
+#include "cases/families.hpp"
+
+namespace tenon::conform {
+namespace {
+
+std::vector<tenon_dtype> formats() {
+  std::vector<tenon_dtype> all;
+  for (tenon_dtype t = TENON_DTYPE_BLOCKS; t < TENON_DTYPE_BLOCKS_END; ++t)
+    if (sdk::is_decodable(t)) all.push_back(t);
+  return all;
+}
+std::string kebab(tenon_dtype format) {
+  std::string name = dtype_text(format);
+  std::ranges::replace(name, '_', '-');
+  return name;
+}
+int64_t block_of(tenon_dtype format) { return tenon_dtype_block(format).elements; }
+
+// |w|, for error scales.
+Value sizes_of(CaseBuilder& b, Value w) {
+  return b.abs(b.graph().add(op::dequantize_blocks{.to = b.dtype(), .w = w}));
+}
+
+// ---- the elements
+
+void element_rows(Suite& s, tenon_dtype format) {
+  const auto row = [&](const std::string& id, const char* what, Dims dims, bool anything,
+                       DTypes dtypes, Tolerance tolerance) {
+    s.add({.id = "dequantize-" + kebab(format) + id,
+           .sentence = "dequantize_blocks of " + dtype_text(format) + ": " + what,
+           .dtypes = std::move(dtypes),
+           .build =
+               [=](CaseBuilder& b) {
+                 const Value w = b.input("w", format, dims, Fill::blocks(anything));
+                 b.output("y", b.add(op::dequantize_blocks{.to = b.dtype(), .w = w}));
+               },
+           .tolerance = tolerance});
+  };
+  const int64_t block = block_of(format);
+  row("", "matrices", {2, 3, 3 * block}, false, {f32, f64}, kExact);
+  // Rounded to f32, then to the half.
+  row("-half", "to halves", {5, 2 * block}, false, kHalves, ulps(1));
+  row("-any-scale", "scales of all sizes, infinite ones, NaN", {64, block}, true, {f32, f64},
+      kExact);
+}
+
+void row_rows(Suite& s, tenon_dtype format) {
+  const auto row = [&](const std::string& id, const char* what, Dims ids, std::vector<int64_t> list,
+                       tenon_dtype index, bool fails) {
+    s.add({.id = "dequant-rows-" + kebab(format) + id,
+           .sentence = "dequant_rows of " + dtype_text(format) + ": " + what,
+           .dtypes = fails ? DTypes{f32} : DTypes{f32, f64},
+           .build =
+               [=](CaseBuilder& b) {
+                 const Value w = b.input("w", format, {7, 2 * block_of(format)}, Fill::blocks());
+                 const Value at = b.ints("ids", ids, list, index);
+                 b.output("y", b.add(op::dequant_rows{.to = b.dtype(), .w = w, .ids = at}));
+               },
+           .error = fails ? TENON_INDEX_OUT_OF_RANGE : TENON_OK});
+  };
+  row("", "rows in any order, from the end too", {2, 3}, {6, 0, -1, 3, 3, -7}, i64, false);
+  if (format != TENON_DTYPE_Q4_K && format != TENON_DTYPE_Q8_0) return;
+  row("-one", "one row, by i32", {}, {4}, i32, false);
+  row("-range-above", "a row that does not exist is an error", {3}, {0, 7, 1}, i32, true);
+  row("-range-below", "a row before the first is an error", {2}, {-8, 1}, i64, true);
+}
+
+// ---- products
+
+struct Form {
+  const char* id;
+  const char* sentence;
+  Dims x;  // before K
+  int64_t blocks, out;
+  bool bias = false, wide_bias = false;
+};
+const std::vector<Form>& basic_forms() {
+  static const std::vector<Form> all = {
+      {"row", "one row", {1}, 2, 37},
+      {"rows", "few rows", {5}, 3, 21, true},
+      {"tile", "rows over a tile", {19}, 2, 70},
+  };
+  return all;
+}
+const std::vector<Form>& more_forms() {
+  static const std::vector<Form> all = {
+      {"vector", "a vector", {}, 1, 5},
+      {"batch", "a batch", {2, 3}, 1, 33, true},
+      {"wide-bias", "bias in the accumulation dtype", {4}, 1, 16, false, true},
+      {"two", "two rows, one column", {2}, 4, 1},
+      {"long", "long sums", {3}, 17, 11},
+      {"many", "many rows", {130}, 3, 65, true},
+      {"no-rows", "no rows", {0}, 1, 3},
+      {"no-columns", "no columns", {3}, 1, 0},
+  };
+  return all;
+}
+
+// The sum over K of an error that is the same share of every product.
+constexpr Tolerance kOfBytes{.factor = 4e5};
+
+void product_row(Suite& s, tenon_dtype format, const Form& f, const char* compute) {
+  const bool bytes = std::string_view(compute) == "int8";
+  const int64_t depth = f.blocks * block_of(format);
+  s.add({.id = "dequant-matmul-" + kebab(format) + "-" + f.id + (bytes ? "-int8" : ""),
+         .sentence = "dequant_matmul of " + dtype_text(format) + ": " + f.sentence +
+                     (bytes ? ", x as 8-bit integers" : ""),
+         .dtypes = bytes ? DTypes{f32, bf16} : kFloats,
+         .build =
+             [=](CaseBuilder& b) {
+               Dims x = f.x;
+               x.push_back(depth);
+               op::dequant_matmul n{.compute = compute};
+               n.x = b.input("x", x);
+               n.w = b.input("w", format, {f.out, depth}, Fill::blocks());
+               if (f.bias || f.wide_bias)
+                 n.bias = b.input("bias", f.wide_bias ? b.own_acc() : b.own(), {f.out},
+                                  Fill::uniform(-1, 2));
+               b.output("y", b.add(n));
+               b.scale("y", [&] {
+                 const Value sum = b.graph().add(
+                     op::matmul{.trans_b = true, .a = b.abs(n.x), .b = sizes_of(b, n.w)});
+                 return n.bias ? b.binary("add", sum, b.abs(n.bias)) : sum;
+               });
+             },
+         .tolerance = bytes ? kOfBytes : product_of(depth),
+         .decomposed = 2,
+         .gradient = !bytes && f.x != Dims{0} && f.x != Dims{130} && f.out > 0,
+         .scales = {1}});
+}
+
+struct Groups {
+  const char* id;
+  const char* sentence;
+  int64_t rows, out, experts;
+  std::vector<int64_t> ids{};  // repeated; with none: offsets
+  std::vector<int64_t> offsets{};
+  bool p = false;
+};
+const std::vector<Groups>& groups() {
+  static const std::vector<Groups> all = {
+      {"ids", "an expert for each row, and rows of none", 7, 13, 3, {2, 0, -1, 1, 0}},
+      {"p", "with factors", 5, 9, 4, {3, 1, -1, 3}, {}, true},
+      {"offsets", "sorted rows", 7, 13, 3, {}, {0, 2, 2, 7}, true},
+      {"one", "one row", 1, 40, 4, {2}},
+      {"tiles", "rows over a tile", 70, 49, 3, {0, 2, 1, 2, 0, 2}},
+      {"no-rows", "no rows", 0, 4, 3, {0}},
+  };
+  return all;
+}
+
+template <class Op>
+void set_groups(CaseBuilder& b, const Groups& f, Op& n) {
+  if (f.offsets.empty()) {
+    std::vector<int64_t> list;
+    for (int64_t k = 0; k < f.rows; ++k)
+      list.push_back(f.ids[static_cast<size_t>(k) % f.ids.size()]);
+    n.ids = b.ints("ids", {f.rows}, list.empty() ? std::vector<int64_t>{0} : list);
+  } else {
+    n.offsets = b.ints("offsets", {f.experts + 1}, f.offsets, i32);
+  }
+  if (f.p) n.p = b.input("p", {f.rows}, Fill::uniform(-1, 2));
+}
+
+void grouped_row(Suite& s, tenon_dtype format, const Groups& f, const char* compute) {
+  const bool bytes = std::string_view(compute) == "int8";
+  const int64_t depth = 2 * block_of(format);
+  s.add({.id = "grouped-dequant-matmul-" + kebab(format) + "-" + f.id + (bytes ? "-int8" : ""),
+         .sentence = "grouped_dequant_matmul of " + dtype_text(format) + ": " + f.sentence,
+         .dtypes = bytes ? DTypes{f32} : kFloats,
+         .build =
+             [=](CaseBuilder& b) {
+               op::grouped_dequant_matmul n{.compute = compute};
+               n.x = b.input("x", {f.rows, depth});
+               n.w = b.input("w", format, {f.experts, f.out, depth}, Fill::blocks());
+               set_groups(b, f, n);
+               b.output("y", b.add(n));
+               b.scale("y", [&] {
+                 return b.graph().add(op::grouped_matmul{.trans_w = true,
+                                                         .x = b.abs(n.x),
+                                                         .w = sizes_of(b, n.w),
+                                                         .ids = n.ids,
+                                                         .offsets = n.offsets,
+                                                         .p = n.p ? b.abs(n.p) : Value{}});
+               });
+             },
+         .tolerance = bytes ? kOfBytes : product_of(depth),
+         .decomposed = 2,
+         .gradient = !bytes && f.rows > 0 && f.rows < 20,
+         .scales = {1}});
+}
+
+// ---- refusals
+
+void refusals(Suite& s) {
+  const auto w = [](CaseBuilder& b, tenon_dtype t) {
+    return b.input("w", t, {3, 256}, Fill::blocks());
+  };
+  s.add_failure(
+      "dequantize-table-refused", "dequantize_blocks: a format of long tables is refused",
+      [=](CaseBuilder& b) {
+        b.output("y", b.add(op::dequantize_blocks{.w = w(b, TENON_DTYPE_IQ2_XS)}));
+      },
+      TENON_UNSUPPORTED, "iq2_xs");
+  s.add_failure(
+      "dequantize-numbers-refused", "dequantize_blocks: numbers are refused",
+      [](CaseBuilder& b) {
+        b.output("y", b.add(op::dequantize_blocks{.w = b.input("w", {3, 256})}));
+      },
+      TENON_DTYPE_MISMATCH, "operand w");
+  s.add_failure(
+      "blocks-moved-refused", "transpose: blocks are refused",
+      [=](CaseBuilder& b) {
+        b.output("y", b.graph().add(op::transpose{.x = w(b, TENON_DTYPE_Q4_K)}));
+      },
+      TENON_DTYPE_MISMATCH, "q4_k");
+  s.add_failure(
+      "dequant-matmul-shapes-refused", "dequant_matmul: lengths that differ are refused",
+      [=](CaseBuilder& b) {
+        b.output("y", b.add(op::dequant_matmul{.x = b.input("x", {2, 128}),
+                                               .w = w(b, TENON_DTYPE_Q4_0)}));
+      },
+      TENON_SHAPE_MISMATCH, "operand x");
+  for (const int64_t id : {int64_t{3}, int64_t{-2}})
+    s.add_failure(
+        std::string("grouped-dequant-matmul-range") + (id < 0 ? "-below" : "-above"),
+        "grouped_dequant_matmul: an expert that does not exist is an error",
+        [=](CaseBuilder& b) {
+          op::grouped_dequant_matmul n{};
+          n.x = b.input("x", {4, 64});
+          n.w = b.input("w", TENON_DTYPE_Q8_0, {3, 5, 64}, Fill::blocks());
+          n.ids = b.ints("ids", {4}, {0, id, 1, 2});
+          b.output("y", b.add(n));
+        },
+        TENON_INDEX_OUT_OF_RANGE, "");
+}
+
+}  // namespace
+
+void dequant_cases(Suite& s) {
+  s.floor({.joined = 40, .own_joined = 0});
+  for (const tenon_dtype t : formats()) {
+    element_rows(s, t);
+    row_rows(s, t);
+    for (const Form& f : basic_forms())
+      for (const char* compute : {"f32", "int8"}) product_row(s, t, f, compute);
+    const bool all = t == TENON_DTYPE_Q4_K || t == TENON_DTYPE_Q8_0;
+    if (all)
+      for (const Form& f : more_forms())
+        for (const char* compute : {"f32", "int8"}) product_row(s, t, f, compute);
+    const auto& of_groups = groups();
+    for (size_t k = 0; k < (all ? of_groups.size() : 1); ++k)
+      for (const char* compute : {"f32", "int8"}) grouped_row(s, t, of_groups[k], compute);
+  }
+  refusals(s);
+}
+
+}  // namespace tenon::conform

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tenon llm serve` as clients meet it: answers, streams, errors, many clients at once, and how it stops.
+
+llm_serve.py TENON"""
+import concurrent.futures, http.client, json, os, random, re, signal, socket, subprocess, sys, tempfile, time
+
+import tiny_model
+
+TENON = sys.argv[1]
+failures = []
+
+
+def check(what, good, more=""):
+    if not good:
+        failures.append(what)
+        print(f"FAIL {what} {more}", flush=True)
+
+
+class Server:
+    def __init__(self, folder, *options, env=None):
+        self.process = subprocess.Popen([TENON, "llm", "serve", folder, "--device", "cpu", "--port", "0", *options],
+                                        stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
+        line = ""
+        for line in self.process.stderr:
+            if found := re.search(r"http://127\.0\.0\.1:(\d+)", line):
+                self.port = int(found[1])
+                return
+        raise SystemExit(f"the server did not start: {line}")
+
+    def ask(self, method, path, body=None, headers=None):
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        c.request(method, path, None if body is None else json.dumps(body) if not isinstance(body, (str, bytes)) else body,
+                  {"Content-Type": "application/json", **(headers or {})})
+        r = c.getresponse()
+        text = r.read().decode()
+        c.close()
+        return r.status, json.loads(text) if r.headers.get_content_type() == "application/json" else text
+
+    def text(self, prompt, **more):
+        status, j = self.ask("POST", "/v1/completions", {"prompt": prompt, "temperature": 0, **more})
+        return j["choices"][0]["text"] if status == 200 else f"{status} {j}"
+
+    def stop(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        code = self.process.wait(timeout=60)
+        return code, self.process.stderr.read()
+
+
+def events(text):
+    parts = text.split("\n\n")
+    check("events end with [DONE]", parts[-2:] == ["data: [DONE]", ""], parts[-2:])
+    return [json.loads(p.removeprefix("data: ")) for p in parts[:-2]]
+
+
+def usual(server):
+    status, j = server.ask("GET", "/health")
+    check("health", (status, j) == (200, {"status": "ok"}), j)
+    check("models", server.ask("GET", "/v1/models")[1]["data"][0]["id"] == "tiny")
+    check("page", "<html" in server.ask("GET", "/")[1])
+    check("tokens", server.ask("POST", "/tokenize", {"content": "ab"})[1]["tokens"] == [64, 65])
+    check("text of tokens", server.ask("POST", "/detokenize", {"tokens": [64, 65]})[1]["content"] == "ab")
+    body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 20, "temperature": 0}
+    status, whole = server.ask("POST", "/v1/chat/completions", body)
+    check("chat", status == 200 and whole["usage"]["completion_tokens"] <= 20, whole)
+    said = whole["choices"][0]["message"]["content"]
+    status, stream = server.ask("POST", "/v1/chat/completions", {**body, "stream": True,
+                                                                 "stream_options": {"include_usage": True}})
+    parts = events(stream)
+    streamed = "".join(p["choices"][0]["delta"].get("content", "") for p in parts if p["choices"])
+    check("a stream says what the whole answer says", streamed == said, (streamed, said))
+    check("usage of a stream", parts[-1]["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"])
+    again = server.ask("POST", "/v1/chat/completions", body)[1]
+    check("the cache does not change the answer", again["choices"][0]["message"]["content"] == said)
+    check("the prompt was cached", again["usage"]["prompt_tokens_details"]["cached_tokens"] > 0, again["usage"])
+
+
+def sampling(server):
+    body = {"prompt": "abc", "max_tokens": 12, "temperature": 1.5, "ignore_eos": True}
+    drawn = [server.text(**{**body, "seed": s}) for s in (1, 1, 2, 3)]
+    check("a seed repeats its text", drawn[0] == drawn[1], drawn)
+    check("other seeds give other texts", len(set(drawn)) > 1, drawn)
+    plain = server.text("abc", max_tokens=12, ignore_eos=True)
+    j = server.ask("POST", "/v1/completions", {"prompt": "abc", "max_tokens": 3, "temperature": 0, "logprobs": 2,
+                                               "ignore_eos": True})[1]["choices"][0]["logprobs"]
+    check("logprobs are of what was drawn", all(
+        abs(lp - max(top.values())) < 1e-6 and lp <= 0 for lp, top in zip(j["token_logprobs"], j["top_logprobs"])), j)
+    ascii_at = next((i for i in range(3, len(plain)) if plain[i].isascii() and plain[i] not in plain[:i]), None)
+    if ascii_at is not None:
+        stopped = server.text("abc", max_tokens=12, ignore_eos=True, stop=[plain[ascii_at]])
+        check("stop texts", stopped == plain[:ascii_at], (stopped, plain))
+    token = server.ask("POST", "/tokenize", {"content": "z"})[1]["tokens"][0]
+    check("a bias decides", server.text("abc", max_tokens=3, logit_bias={str(token): 100}) == "zzz")
+    j = server.ask("POST", "/v1/completions", {"prompt": "abc", "n": 3, "max_tokens": 5, "temperature": 1, "seed": 7})[1]
+    check("n answers", [c["index"] for c in j["choices"]] == [0, 1, 2])
+
+
+def schemas(server):
+    schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 5}, "age": {"type": "integer"}},
+              "required": ["name", "age"], "additionalProperties": False}
+    for seed in range(6):
+        status, j = server.ask("POST", "/v1/chat/completions", {
+            "messages": [{"role": "user", "content": "x"}], "temperature": 1, "seed": seed, "max_tokens": 300,
+            "response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": schema}}})
+        text = j["choices"][0]["message"]["content"] if status == 200 else ""
+        try:
+            made = json.loads(text)
+            good = list(made) == ["name", "age"] and isinstance(made["age"], int) and len(made["name"]) <= 5
+        except ValueError:
+            good = False
+        check("JSON by a schema", good and j["choices"][0]["finish_reason"] == "stop", (status, j))
+    status, j = server.ask("POST", "/v1/chat/completions", {
+        "messages": [{"role": "user", "content": "x"}],
+        "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "string", "format": "odd", "not": {}}}}})
+    check("a keyword that nobody knows is refused", status == 400 and "not" in j["error"]["message"], (status, j))
+
+
+def errors(server):
+    for path, body, status, word in [
+            ("/v1/completions", "{", 400, "JSON"), ("/v1/completions", {}, 400, "prompt"),
+            ("/v1/completions", {"prompt": "a", "top_p": 2}, 400, "top_p"),
+            ("/v1/completions", {"prompt": "a", "wrong": 1}, 400, "wrong"),
+            ("/v1/completions", {"prompt": "a", "model": "other"}, 404, "other"),
+            ("/v1/completions", {"prompt": "a" * 600}, 400, "600"),
+            ("/v1/completions", {"prompt": ""}, 400, "no tokens"),
+            ("/v1/chat/completions", {"messages": [{"role": "odd", "content": "a"}]}, 400, "unknown role odd"),
+            ("/v1/nothing", {}, 404, "no such path"),
+            ("/v1/embeddings", {"input": "a"}, 400, "embeddings")]:
+        got, j = server.ask("POST", path, body)
+        check(f"{path} {str(body)[:40]}", got == status and word in j["error"]["message"], (got, j))
+    check("GET where POST belongs", server.ask("GET", "/v1/completions")[0] == 405)
+    with socket.create_connection(("127.0.0.1", server.port)) as s:
+        s.sendall(os.urandom(300) + b"\r\n\r\n")
+        s.settimeout(60)
+        check("noise", s.recv(100).startswith(b"HTTP/1.1 400"))
+
+
+def many(server):
+    """Clients that come and go: each answer must be what it is alone."""
+    prompts = ["".join(random.Random(i).choices("abcdefgh ", k=3 + i * 7 % 40)) for i in range(12)]
+    alone = {p: server.text(p, max_tokens=10) for p in prompts}
+
+    def client(number):
+        source, wrong = random.Random(number), 0
+        for _ in range(12):
+            p = source.choice(prompts)
+            if source.random() < 0.25:  # leaves in the middle
+                with socket.create_connection(("127.0.0.1", server.port)) as s:
+                    body = json.dumps({"prompt": p, "max_tokens": 200, "stream": True, "ignore_eos": True})
+                    s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+                    s.recv(source.choice([1, 200]))
+                continue
+            wrong += server.text(p, max_tokens=10) != alone[p]
+        return wrong
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        check("answers among others are those alone", sum(pool.map(client, range(8))) == 0)
+    for _ in range(600):
+        numbers = server.ask("GET", "/metrics")[1]
+        if "tenon_requests_running 0\n" in numbers and "tenon_requests_waiting 0\n" in numbers:
+            return
+        time.sleep(0.1)
+    check("nothing runs once all have gone", False, numbers)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        tiny = str(tiny_model.make(folder + "/tiny"))
+        server = Server(tiny, "--slots", "3", "--chunk", "8", "--context", "400")
+        for part in (usual, sampling, schemas, errors, many):
+            part(server)
+        code, rest = server.stop()
+        check("SIGTERM ends it", code == 0, (code, rest))
+
+        server = Server(tiny, "--slots", "1", "--queue", "0", env={"TENON_API_KEY": "secret"})
+        check("without the key", server.ask("GET", "/v1/models")[0] == 401)
+        key = {"Authorization": "Bearer secret"}
+        check("with the key", server.ask("GET", "/v1/models", headers=key)[0] == 200)
+        # An answer that runs when the server is told to stop comes to its end; a second one finds no room.
+        long = {"prompt": "a", "max_tokens": 150, "ignore_eos": True, "temperature": 0, "stream": True}
+        c = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
+        c.request("POST", "/v1/completions", json.dumps(long), key)
+        r = c.getresponse()
+        r.readline()
+        check("a full queue", server.ask("POST", "/v1/completions", {**long, "stream": False}, key)[0] == 429)
+        server.process.send_signal(signal.SIGTERM)
+        text = "data: {}\n" + r.read().decode()
+        check("the answer ended", text.endswith("data: [DONE]\n\n"), text[-200:])
+        check("SIGTERM ends it once the answer has ended", server.process.wait(timeout=60) == 0)
+
+        busy = socket.create_server(("127.0.0.1", 0))
+        done = subprocess.run([TENON, "llm", "serve", tiny, "--port", str(busy.getsockname()[1])], capture_output=True, text=True)
+        check("a port that is taken", done.returncode == 1 and "cannot listen" in done.stderr, done.stderr)
+        done = subprocess.run([TENON, "llm", "serve", folder + "/none"], capture_output=True, text=True)
+        check("a folder that does not exist", done.returncode == 1 and "none" in done.stderr, done.stderr)
+    if failures:
+        sys.exit(f"{len(failures)} failed")
+    print("ok")
+
+
+main()

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A folder with a small language model of random weights, as Hugging Face lays it out, without its packages."""
+import json, pathlib, random, struct
+
+SPECIAL = ["<s>", "</s>", "<|user|>", "<|assistant|>", "<|system|>", "<|tool|>"]
+TEMPLATE = ("{{ bos_token }}{% if tools %}<|system|>{{ tools | tojson }}{% endif %}"
+            "{% for m in messages %}{% if m.role not in ['system', 'user', 'assistant', 'tool'] %}"
+            "{{ raise_exception('unknown role ' + m.role) }}{% endif %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}"
+            "{% if add_generation_prompt %}<|assistant|>{% endif %}")
+
+
+def byte_letters():
+    """GPT-2's letter for each byte."""
+    plain = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    rest = iter(range(256, 512))
+    return [chr(b if b in plain else next(rest)) for b in range(256)]
+
+
+def make(folder, seed=1, hidden=32, layers=2, heads=4, kv_heads=2, ffn=48, context=512):
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    vocab = {letter: i for i, letter in enumerate(byte_letters())}
+    first = len(vocab)
+    added = [{"id": first + i, "content": t, "special": True, "single_word": False, "lstrip": False, "rstrip": False,
+              "normalized": False} for i, t in enumerate(SPECIAL)]
+    size = first + len(SPECIAL)
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    (folder / "tokenizer.json").write_text(json.dumps({
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
+        "pre_tokenizer": level, "post_processor": None, "decoder": level,
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "vocab": vocab, "merges": []}}))
+    (folder / "tokenizer_config.json").write_text(json.dumps(
+        {"bos_token": "<s>", "eos_token": "</s>", "chat_template": TEMPLATE}))
+    (folder / "config.json").write_text(json.dumps({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": size, "hidden_size": hidden,
+        "intermediate_size": ffn, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads, "max_position_embeddings": context, "rms_norm_eps": 1e-5, "hidden_act": "silu",
+        "rope_theta": 10000.0, "tie_word_embeddings": False, "torch_dtype": "float32", "bos_token_id": first,
+        "eos_token_id": first + 1}))
+    head = hidden // heads
+    shapes = {"model.embed_tokens.weight": [size, hidden], "model.norm.weight": [hidden], "lm_head.weight": [size, hidden]}
+    for i in range(layers):
+        at = f"model.layers.{i}."
+        shapes |= {at + "input_layernorm.weight": [hidden], at + "post_attention_layernorm.weight": [hidden],
+                   at + "self_attn.q_proj.weight": [hidden, hidden], at + "self_attn.o_proj.weight": [hidden, hidden],
+                   at + "self_attn.k_proj.weight": [kv_heads * head, hidden],
+                   at + "self_attn.v_proj.weight": [kv_heads * head, hidden],
+                   at + "mlp.gate_proj.weight": [ffn, hidden], at + "mlp.up_proj.weight": [ffn, hidden],
+                   at + "mlp.down_proj.weight": [hidden, ffn]}
+    source, header, data = random.Random(seed), {}, b""
+    for name, shape in shapes.items():
+        count = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        numbers = [1.0] * count if len(shape) == 1 else [source.gauss(0, 0.3) for _ in range(count)]
+        content = struct.pack(f"<{count}f", *numbers)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return folder

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// Grammars: regular expressions, JSON schemas, masks of tokens, limits.
+#include "llm/grammar/grammar.hpp"
+
+#include <doctest/doctest.h>
+
+#include "llm/grammar/json_schema.hpp"
+#include "llm/grammar/regex.hpp"
+#include "tenon/tenon.hpp"
+
+using namespace tenon;
+using namespace tenon::llm;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+std::shared_ptr<const Grammar> compiled(std::vector<Part> rules) {
+  return std::make_shared<const Grammar>(std::move(rules));
+}
+bool matches(const std::shared_ptr<const Grammar>& grammar, std::string_view text) {
+  GrammarMatcher matcher(grammar);
+  return matcher.accept(text) && matcher.complete();
+}
+bool matches(std::string_view pattern, std::string_view text) {
+  return matches(compiled({regex(pattern)}), text);
+}
+std::string refusal(const std::string& pattern) {
+  try {
+    regex(pattern);
+    return "no error";
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+void check_schema(const char* schema, std::initializer_list<const char*> valid,
+                  std::initializer_list<const char*> invalid) {
+  CAPTURE(schema);
+  const auto grammar = compiled(json_schema(Json::parse(schema)));
+  for (const char* text : valid) {
+    CAPTURE(text);
+    CHECK(matches(grammar, text));
+  }
+  for (const char* text : invalid) {
+    CAPTURE(text);
+    CHECK_FALSE(matches(grammar, text));
+  }
+}
+std::string schema_refusal(const char* schema, tenon_code code) {
+  try {
+    json_schema(Json::parse(schema));
+    return "no error";
+  } catch (const Error& e) {
+    CHECK(e.code() == code);
+    return e.what();
+  }
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("llm/grammar");
+
+TEST_CASE("regex: the whole text matches") {
+  CHECK(matches("a(b|cd)*e?", "abcdb"));
+  CHECK_FALSE(matches("a(b|cd)*e?", "abc"));
+  CHECK_FALSE(matches("abc", "xabc"));
+  CHECK(matches("^(?:ab)+?$", "abab"));
+  CHECK(matches("x{2,3}", "xxx"));
+  CHECK_FALSE(matches("x{2,3}", "xxxx"));
+  CHECK_FALSE(matches("x{2}", "x"));
+  CHECK(matches("x{2,}", "xxxxx"));
+  CHECK(matches("", ""));
+  CHECK(matches("[\\w.-]+@\\w+\\.(com|org)", "a.b-c@d.org"));
+  CHECK(matches("[^a-c\\d]+", "xyz-"));
+  CHECK_FALSE(matches("[^a-c\\d]+", "xb"));
+  CHECK(matches("[\\]^-]{3}", "]^-"));
+  CHECK(matches("\\x41\\u00e9\\u{1F642}\\.", "A\u00e9\U0001f642."));
+  CHECK(matches("(?<year>\\d{4})-\\d\\d", "2026-11"));
+  CHECK(matches("(a|b|)c", "c"));
+}
+
+TEST_CASE("regex: characters are whole, of any size") {
+  CHECK(matches(".", "\U0001f642"));
+  CHECK(matches("[\u00e0-\u4e2d]+", "\u00e9\u0416\u4e2d"));
+  CHECK_FALSE(matches("[\u00e0-\u4e2d]", "\u4e2e"));
+  CHECK_FALSE(matches("[\u00e0-\u4e2d]", "\u00df"));
+  CHECK_FALSE(matches(".", "\n"));
+  CHECK_FALSE(matches(".", "\xf0\x9f\x99"));
+  CHECK_FALSE(matches(".", "\xed\xa0\x80"));  // a surrogate
+  CHECK_FALSE(matches(".", "\xc0\x80"));      // a long form of NUL
+  CHECK_FALSE(matches("..", "\U0001f642"));
+  // Each character is in exactly one of a class and its inverse.
+  const auto in = compiled({regex("[\u0080-\u07ff\U00010000-\U0003ffff]")});
+  const auto out = compiled({regex("[^\u0080-\u07ff\U00010000-\U0003ffff]")});
+  for (const char* c : {"\x7f", "\u0080", "\u07ff", "\u0800", "\uffff", "\U00010000", "\U0003ffff",
+                        "\U00040000", "\U0010ffff"}) {
+    CAPTURE(c);
+    CHECK(matches(in, c) != matches(out, c));
+  }
+}
+
+TEST_CASE("regex: refusals say where") {
+  CHECK(refusal("a(b") == "regular expression, character 4: expected ')'");
+  CHECK(refusal("a)") == "regular expression, character 2: unexpected ')'");
+  CHECK(refusal("*a") ==
+        "regular expression, character 2: a quantifier without anything before it");
+  CHECK(refusal("a**") == "regular expression, character 4: a quantifier behind another one");
+  CHECK(refusal("(?=a)") ==
+        "regular expression, character 3: groups that look around are not supported");
+  CHECK(refusal("(a)\\1") == "regular expression, character 6: the escape \\1 is not supported");
+  CHECK(refusal("[b-a]") == "regular expression, character 5: a range of characters is wrong");
+  CHECK(refusal("a{3,2}") ==
+        "regular expression, character 7: the largest count is below the smallest");
+  CHECK(refusal("a^b").find("at the ends of the expression only") != std::string::npos);
+  CHECK(refusal(std::string(1000, '(')).find("nested too deeply") != std::string::npos);
+  CHECK(refusal("\xff").find("not UTF-8") != std::string::npos);
+}
+
+TEST_CASE("schema: types") {
+  check_schema(R"({"type": "integer"})", {"0", "-12", "10"}, {"01", "1.0", "+1", "\"1\"", ""});
+  check_schema(R"({"type": "number"})", {"0.5", "-1e9", "3.25E-2", "7"}, {".5", "1.", "1e", "NaN"});
+  check_schema(R"({"type": "boolean"})", {"true", "false"}, {"True", "null"});
+  check_schema(R"({"type": ["null", "boolean"]})", {"null", "true"}, {"0"});
+  check_schema(R"({"type": "string"})", {R"("")", R"("a\n\u00e9\" \\")", "\"\u00e9\U0001f642\""},
+               {"\"a\nb\"", R"("\x")", R"("\ud800")", R"("a)", R"(a)", R"("\")"});
+  check_schema(R"({"type": "string", "minLength": 2, "maxLength": 3})",
+               {R"("ab")", R"("\n\u0041c")", "\"\u00e9\U0001f642\""}, {R"("a")", R"("abcd")"});
+  check_schema(R"({"const": {"a": [1, "x"]}})", {R"({"a":[1,"x"]})"}, {"{}"});
+  check_schema(R"({"enum": ["red", 3, null]})", {R"("red")", "3", "null"}, {R"("blue")", "4"});
+  check_schema("true", {"[1, {\"a\": null}]", "\"x\"", "{}", "[]"}, {"[1,]", "{a: 1}", "[[]"});
+}
+
+TEST_CASE("schema: patterns see the text, not its escapes") {
+  check_schema(R"({"type": "string", "pattern": "^[a-z\"]+\\n?$"})", {R"("ab")", R"("a\"b\n")"},
+               {R"("A")", R"("")", R"("a"b")"});
+  check_schema(R"({"type": "string", "pattern": "b\\d"})", {R"("xb7y\n")", R"("b0")"}, {R"("b")"});
+}
+
+TEST_CASE("schema: arrays") {
+  check_schema(R"({"type": "array", "items": {"type": "integer"}})",
+               {"[]", "[1]", "[1, 2,3]", "[\n  1,\n  2\n]"}, {"[1", "[\"a\"]", "[1 2]", "[,1]"});
+  check_schema(R"({"items": {"type": "integer"}, "minItems": 2, "maxItems": 3})",
+               {"[1,2]", "[1,2,3]"}, {"[]", "[1]", "[1,2,3,4]"});
+  check_schema(R"({"type": "array", "maxItems": 0})", {"[]"}, {"[1]"});
+}
+
+TEST_CASE("schema: objects keep the order of properties") {
+  check_schema(R"({"properties": {"a": {"type": "integer"}, "b": {"type": "string"},
+                   "c": {"type": "null"}}, "required": ["b"], "additionalProperties": false})",
+               {R"({"b":""})", R"({"a": 1, "b": "x"})", R"({"b":"", "c":null})",
+                "{\n  \"a\": 1,\n  \"b\": \"\",\n  \"c\": null\n}"},
+               {"{}", R"({"a":1})", R"({"b":"","a":1})", R"({"b":"",})", R"({,"b":""})",
+                R"({"b":"","d":1})"});
+  check_schema(R"({"properties": {"a": {"type": "null"}, "b": {"type": "null"}}})",
+               {"{}", R"({"a":null})", R"({"b":null})", R"({"a":null,"b":null})"},
+               {R"({"b":null,"a":null})"});
+  check_schema(R"({"type": "object", "additionalProperties": {"type": "integer"}})",
+               {"{}", R"({"x": 1, "y": 2})"}, {R"({"x": "1"})"});
+  check_schema(R"({"type": "object", "additionalProperties": false})", {"{}"}, {R"({"a":1})"});
+  check_schema(R"({"type": "object", "required": ["k"]})", {R"({"k": [1]})"}, {"{}"});
+}
+
+TEST_CASE("schema: alternatives and references, also to themselves") {
+  check_schema(R"({"anyOf": [{"type": "integer"}, {"type": "string", "maxLength": 1}]})",
+               {"5", R"("a")"}, {R"("ab")"});
+  check_schema(R"({"$ref": "#/$defs/node", "$defs": {"node": {"type": "object", "properties":
+                   {"v": {"type": "integer"}, "next": {"anyOf": [{"$ref": "#/$defs/node"},
+                   {"type": "null"}]}}, "required": ["v", "next"]}}})",
+               {R"({"v":1,"next":null})", R"({"v":1,"next":{"v":2,"next":{"v":3,"next":null}}})"},
+               {R"({"v":1})", R"({"v":1,"next":{"v":2}})"});
+  check_schema(R"({"$ref": "#"})", {}, {"", "1"});
+}
+
+TEST_CASE("schema: refusals name the path and the keyword") {
+  CHECK(schema_refusal(R"({"properties": {"a": {"type": "integer", "minimum": 1}}})",
+                       TENON_UNSUPPORTED) ==
+        "JSON schema, #/properties/a: 'minimum' is not supported");
+  CHECK(schema_refusal(R"({"type": "strin"})", TENON_INVALID_ARGUMENT) ==
+        "JSON schema, #: 'type': unknown type 'strin'");
+  CHECK(schema_refusal(R"({"$ref": "#/$defs/x"})", TENON_INVALID_ARGUMENT) ==
+        "JSON schema, #: '$ref': nothing is at '#/$defs/x'");
+  CHECK(schema_refusal(R"({"type": "array", "items": 3})", TENON_INVALID_ARGUMENT) ==
+        "JSON schema, #/items: expected an object, got number");
+  CHECK(schema_refusal(R"({"minLength": -1})", TENON_INVALID_ARGUMENT) ==
+        "JSON schema, #: 'minLength': expected an integer from 0 to 100000");
+  Json deep = 1;
+  for (int i = 0; i < 1000; ++i) deep = Json::array({std::move(deep)});
+  CHECK_THROWS_WITH_AS(json_schema({{"const", std::move(deep)}}),
+                       "JSON schema, #: nested too deeply", Error);
+  CHECK(schema_refusal(R"({"not": {}})", TENON_UNSUPPORTED) ==
+        "JSON schema, #: 'not' is not supported");
+}
+
+TEST_CASE("mask: exactly the tokens that the grammar accepts next") {
+  const std::vector<std::string> tokens = {
+      "{",          "\"", "a",  "\"a",  "\": ", ":",    "1",      "12",  "}",
+      "1}",         "",   "},", "\xe4", "\xb8", "\xad", "\u4e2d", "{\"", "{\"a\":1}",
+      "{\"a\":1}x", "\n", " ",  "-",    "\"b",  "\"",   "0"};
+  const auto tree = std::make_shared<const TokenTree>(tokens);
+  const auto grammar = compiled(json_schema(
+      Json::parse(R"({"properties": {"a": {"type": "integer"}, "\u4e2d": {"type": "string"}}})")));
+  for (const std::string prefix : {"", "{", "{\"", "{\"a", "{\"a\":", "{\"a\":1", "{\"a\":1, ",
+                                   "{\"\xe4", "{\"\u4e2d\":\"", "{\"a\":1}"}) {
+    CAPTURE(prefix);
+    GrammarMatcher matcher(grammar, tree);
+    REQUIRE(matcher.accept(prefix));
+    CHECK(&matcher.mask() == &matcher.mask());
+    const std::vector<uint64_t>& mask = matcher.mask();
+    REQUIRE(mask.size() == 1);
+    for (size_t t = 0; t < tokens.size(); ++t) {
+      CAPTURE(tokens[t]);
+      GrammarMatcher other(grammar);
+      other.accept(prefix);
+      CHECK((mask[0] >> t & 1) == (!tokens[t].empty() && other.accept(tokens[t])));
+    }
+  }
+}
+
+TEST_CASE("a refused token leaves the text as it was") {
+  GrammarMatcher matcher(compiled({regex("abc")}));
+  CHECK(matcher.accept("a"));
+  CHECK_FALSE(matcher.accept("bd"));
+  CHECK(matcher.accept("bc"));
+  CHECK(matcher.complete());
+  matcher.reset();
+  CHECK_FALSE(matcher.complete());
+  CHECK(matcher.accept("abc"));
+}
+
+TEST_CASE("limits: large grammars, deep texts, many states") {
+  CHECK_THROWS_WITH_AS(Grammar({regex("((a{1000}){1000}){1000}")}),
+                       "grammar: too large; expected at most 1000000 nodes", Error);
+  const auto any = compiled(json_schema(true));
+  CHECK(matches(any, std::string(150, '[') + std::string(150, ']')));
+  CHECK_FALSE(GrammarMatcher(any).accept(std::string(5000, '[')));
+  // Left recursion ends, and matches what it can.
+  const auto left = compiled({choice({sequence({rule(0), text("+a")}), text("a")})});
+  CHECK(matches(left, "a+a+a"));
+  CHECK_FALSE(matches(left, "a+"));
+  CHECK_FALSE(GrammarMatcher(compiled({rule(0)})).accept("a"));
+  // A text that reaches more states than are kept at once.
+  GrammarMatcher counting(compiled({regex("x{30000}")}));
+  for (int i = 0; i < 29999; ++i) REQUIRE(counting.accept("x"));
+  CHECK_FALSE(counting.complete());
+  CHECK(counting.accept("x"));
+  CHECK(counting.complete());
+  CHECK_FALSE(counting.accept("x"));
+  CHECK(counting.states() < 20000);
+  CHECK_THROWS_AS(Grammar({rule(3)}), Error);
+  CHECK_THROWS_AS(counting.mask(), Error);
+}
+TEST_SUITE_END();

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+// The routes, with a model whose answers are known: it writes its prompt backwards.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "llm/serve/api.hpp"
+#include "tenon/tenon.hpp"
+
+TEST_SUITE("llm/api") {
+  using namespace tenon::llm::serve;
+  using Tokens = std::vector<int32_t>;
+
+  // A token is a letter.
+  class Backwards final : public Served {
+   public:
+    class Letters final : public Answer {
+     public:
+      Letters(Backwards& model, Wanted wanted) : model_(model), wanted_(std::move(wanted)) {
+        ++model_.running;
+      }
+      ~Letters() override { --model_.running; }
+      std::optional<Piece> next(std::chrono::milliseconds) override {
+        if (model_.breaks && made_ == 1)
+          throw tenon::Error(TENON_DEVICE_LOST, "the device is gone");
+        const auto n = static_cast<int64_t>(wanted_.prompt.size());
+        Piece p;
+        p.prompt_tokens = n;
+        p.tokens_made = ++made_;
+        const int32_t token = wanted_.prompt[static_cast<size_t>(n - made_)];
+        p.text = std::string(1, static_cast<char>(token));
+        if (wanted_.logprobs >= 0) p.tokens = {{{token, p.text, -0.5}, {{token, p.text, -0.5}}}};
+        if (made_ == n) p.finish = Finish::stop;
+        if (made_ == wanted_.tokens) p.finish = Finish::length;
+        return p;
+      }
+
+     private:
+      Backwards& model_;
+      Wanted wanted_;
+      int64_t made_ = 0;
+    };
+
+    std::string name() const override { return "backwards"; }
+    int64_t context() const override { return 64; }
+    int64_t vocabulary() const override { return 128; }
+    int64_t created() const override { return 1; }
+    Tokens tokenize(const std::string& text, bool) const override {
+      return {text.begin(), text.end()};
+    }
+    std::string detokenize(const Tokens& t) const override { return {t.begin(), t.end()}; }
+    Tokens chat_tokens(const Json& messages, const Json& tools, const Json&) const override {
+      if (messages[0]["role"] == "bad") throw tenon::Error(TENON_INVALID_ARGUMENT, "no such role");
+      if (!tools.is_null()) {
+        const std::string call = R"({"name":"f","arguments":{"x":1}})";
+        return {call.rbegin(), call.rend()};
+      }
+      return tokenize(messages.back()["content"].get<std::string>(), true);
+    }
+    std::unique_ptr<Answer> submit(Wanted wanted) override {
+      if (full) throw Busy("too many requests wait");
+      last = wanted;
+      return std::make_unique<Letters>(*this, std::move(wanted));
+    }
+    std::vector<std::vector<float>> embed(const std::vector<Tokens>& prompts) override {
+      return std::vector<std::vector<float>>(prompts.size(), {0.6f, 0.8f});
+    }
+    ServedNumbers numbers() const override { return {running, 0, 64, 3}; }
+
+    int64_t running = 0;
+    bool full = false, breaks = false;
+    Wanted last;
+  };
+
+  class Sheet final : public HttpReply {
+   public:
+    void send(unsigned s, std::string_view, std::string_view b, const Headers& more) override {
+      status = s;
+      body = std::string(b);
+      headers = more;
+    }
+    void begin(std::string_view, const Headers&) override { status = 200; }
+    bool write(std::string_view part) override {
+      body += part;
+      ++writes;
+      return true;
+    }
+    void end() override { ended = true; }
+    bool gone() const override { return writes >= leaves_after; }
+
+    Json json() const { return Json::parse(body); }
+    // The JSON of the events, without the final [DONE].
+    std::vector<Json> events() const {
+      std::vector<Json> out;
+      size_t at = 0;
+      while (at < body.size()) {
+        const size_t end = body.find("\n\n", at);
+        const std::string data = body.substr(at + 6, end - at - 6);
+        if (data != "[DONE]") out.push_back(Json::parse(data));
+        at = end + 2;
+      }
+      return out;
+    }
+    unsigned status = 0;
+    std::string body;
+    Headers headers;
+    bool ended = false;
+    int writes = 0, leaves_after = 1 << 30;
+  };
+
+  struct Rig {
+    Backwards model;
+    Api api;
+    explicit Rig(const std::string& key = "") : api(model, key) {}
+    Sheet ask(const std::string& method, const std::string& path, const std::string& body = "",
+              const std::map<std::string, std::string>& headers = {}) {
+      Sheet sheet;
+      api.answer({method, path, headers, body}, sheet);
+      return sheet;
+    }
+    Sheet post(const std::string& path, const Json& body) { return ask("POST", path, body.dump()); }
+    Json chat(Json more = Json::object()) {
+      more["messages"] = {{{"role", "user"}, {"content", "abc"}}};
+      return more;
+    }
+  };
+
+  TEST_CASE("completion: text, reason and usage") {
+    Rig rig;
+    const Json j = rig.post("/v1/completions", {{"prompt", "abc"}}).json();
+    CHECK(j["object"] == "text_completion");
+    CHECK(j["model"] == "backwards");
+    CHECK(j["id"].get<std::string>().starts_with("cmpl-"));
+    CHECK(j["choices"][0]["text"] == "cba");
+    CHECK(j["choices"][0]["finish_reason"] == "stop");
+    CHECK(j["choices"][0]["logprobs"].is_null());
+    CHECK(j["usage"]["prompt_tokens"] == 3);
+    CHECK(j["usage"]["completion_tokens"] == 3);
+    CHECK(j["usage"]["total_tokens"] == 6);
+    const Json cut = rig.post("/completions", {{"prompt", "abc"}, {"max_tokens", 2}}).json();
+    CHECK(cut["choices"][0]["text"] == "cb");
+    CHECK(cut["choices"][0]["finish_reason"] == "length");
+  }
+
+  TEST_CASE("completion: several prompts and answers keep their order") {
+    Rig rig;
+    const Json j = rig.post("/v1/completions", {{"prompt", {"ab", "xyz"}}, {"n", 2}}).json();
+    REQUIRE(j["choices"].size() == 4);
+    const char* texts[] = {"ba", "ba", "zyx", "zyx"};
+    for (size_t i = 0; i < 4; ++i) {
+      CHECK(j["choices"][i]["index"] == i);
+      CHECK(j["choices"][i]["text"] == texts[i]);
+    }
+    CHECK(j["usage"]["prompt_tokens"] == 5);
+    CHECK(j["usage"]["completion_tokens"] == 10);
+  }
+
+  TEST_CASE("completion: echo, no tokens, token prompts, logprobs") {
+    Rig rig;
+    CHECK(rig.post("/v1/completions", {{"prompt", "ab"}, {"echo", true}})
+              .json()["choices"][0]["text"] == "abba");
+    const Json none =
+        rig.post("/v1/completions", {{"prompt", "ab"}, {"echo", true}, {"max_tokens", 0}}).json();
+    CHECK(none["choices"][0]["text"] == "ab");
+    CHECK(none["usage"]["completion_tokens"] == 0);
+    CHECK(none["usage"]["prompt_tokens"] == 2);
+    const Json j = rig.post("/v1/completions", {{"prompt", {97, 98}}, {"logprobs", 1}}).json();
+    const Json& lp = j["choices"][0]["logprobs"];
+    CHECK(lp["tokens"] == Json{"b", "a"});
+    CHECK(lp["token_logprobs"] == Json{-0.5, -0.5});
+    CHECK(lp["top_logprobs"][0]["b"] == -0.5);
+    CHECK(lp["text_offset"] == Json{0, 1});
+  }
+
+  TEST_CASE("chat: message, logprobs and a seed for each answer") {
+    Rig rig;
+    const Json j =
+        rig.post("/v1/chat/completions",
+                 rig.chat({{"logprobs", true}, {"top_logprobs", 1}, {"n", 2}, {"seed", 5}}))
+            .json();
+    CHECK(j["object"] == "chat.completion");
+    CHECK(j["choices"][0]["message"]["role"] == "assistant");
+    CHECK(j["choices"][0]["message"]["content"] == "cba");
+    CHECK(j["choices"][0]["logprobs"]["content"][0]["token"] == "c");
+    CHECK(j["choices"][0]["logprobs"]["content"][0]["bytes"] == Json{99});
+    CHECK(rig.model.last.drawing.seed == 6);
+    CHECK(j["usage"]["prompt_tokens"] == 3);
+  }
+
+  TEST_CASE("chat: a stream says the role, the pieces, the reason and the usage") {
+    Rig rig;
+    const Sheet s =
+        rig.post("/v1/chat/completions",
+                 rig.chat({{"stream", true}, {"stream_options", {{"include_usage", true}}}}));
+    CHECK(s.ended);
+    CHECK(s.body.ends_with("data: [DONE]\n\n"));
+    const auto e = s.events();
+    REQUIRE(e.size() == 5);
+    CHECK(e[0]["object"] == "chat.completion.chunk");
+    CHECK(e[0]["choices"][0]["delta"]["role"] == "assistant");
+    CHECK(e[1]["choices"][0]["delta"] == Json{{"content", "c"}});
+    CHECK(e[1]["usage"].is_null());
+    CHECK(e[3]["choices"][0]["finish_reason"] == "stop");
+    CHECK(e[4]["choices"].empty());
+    CHECK(e[4]["usage"]["completion_tokens"] == 3);
+    for (const Json& one : e) CHECK(one["id"] == e[0]["id"]);
+    const auto plain = rig.post("/v1/chat/completions", rig.chat({{"stream", true}})).events();
+    CHECK(plain.size() == 4);
+    CHECK_FALSE(plain[1].contains("usage"));
+  }
+
+  TEST_CASE("completion: offsets in a stream follow the text") {
+    Rig rig;
+    const auto e =
+        rig.post("/v1/completions", {{"prompt", "ab"}, {"stream", true}, {"logprobs", 0}}).events();
+    REQUIRE(e.size() == 2);
+    CHECK(e[0]["choices"][0]["text"] == "b");
+    CHECK(e[1]["choices"][0]["logprobs"]["text_offset"] == Json{1});
+    const auto echoed =
+        rig.post("/v1/completions", {{"prompt", "ab"}, {"stream", true}, {"echo", true}}).events();
+    REQUIRE(echoed.size() == 3);
+    CHECK(echoed[0]["choices"][0]["text"] == "ab");
+    CHECK(echoed[1]["choices"][0]["text"] == "b");
+  }
+
+  TEST_CASE("chat: calls of tools") {
+    Rig rig;
+    const Json tools = Json::array({{{"type", "function"}, {"function", {{"name", "f"}}}}});
+    const Json j = rig.post("/v1/chat/completions", rig.chat({{"tools", tools}})).json();
+    const Json& choice = j["choices"][0];
+    CHECK(choice["finish_reason"] == "tool_calls");
+    CHECK(choice["message"]["content"].is_null());
+    CHECK(choice["message"]["tool_calls"][0]["function"]["name"] == "f");
+    CHECK(choice["message"]["tool_calls"][0]["function"]["arguments"] == "{\"x\":1}");
+    const auto e =
+        rig.post("/v1/chat/completions", rig.chat({{"tools", tools}, {"stream", true}})).events();
+    CHECK(e.back()["choices"][0]["delta"]["tool_calls"][0]["index"] == 0);
+    CHECK(e.back()["choices"][0]["finish_reason"] == "tool_calls");
+    const Json off =
+        rig.post("/v1/chat/completions", rig.chat({{"tools", tools}, {"tool_choice", "none"}}))
+            .json();
+    CHECK(off["choices"][0]["message"]["content"] == "cba");
+  }
+
+  TEST_CASE("clients that leave cancel their answers") {
+    Rig rig;
+    Sheet s;
+    s.leaves_after = 2;
+    rig.api.answer({"POST", "/v1/chat/completions", {}, rig.chat({{"stream", true}}).dump()}, s);
+    CHECK(s.writes == 2);
+    CHECK_FALSE(s.ended);
+    CHECK(rig.model.running == 0);
+  }
+
+  TEST_CASE("models that fail: an error, or an event where the stream has begun") {
+    Rig rig;
+    rig.model.breaks = true;
+    const Sheet s = rig.post("/v1/chat/completions", rig.chat());
+    CHECK(s.status == 500);
+    CHECK(s.json()["error"]["type"] == "server_error");
+    const auto e = rig.post("/v1/chat/completions", rig.chat({{"stream", true}})).events();
+    CHECK(e.back()["error"]["message"].get<std::string>().find("the device is gone") !=
+          std::string::npos);
+    CHECK(rig.model.running == 0);
+  }
+
+  TEST_CASE("refusals: paths, methods, models, bodies, templates, queues") {
+    Rig rig;
+    CHECK(rig.ask("GET", "/v1/nothing").status == 404);
+    const Sheet method = rig.ask("GET", "/v1/completions");
+    CHECK(method.status == 405);
+    CHECK(method.headers.at("Allow") == "POST");
+    CHECK(rig.ask("POST", "/v1/completions", "{").status == 400);
+    const Sheet model = rig.post("/v1/completions", {{"prompt", "a"}, {"model", "gpt-4"}});
+    CHECK(model.status == 404);
+    CHECK(model.json()["error"]["code"] == "model_not_found");
+    CHECK(rig.ask("GET", "/v1/models/other").status == 404);
+    const Sheet role =
+        rig.post("/v1/chat/completions", {{"messages", {{{"role", "bad"}, {"content", ""}}}}});
+    CHECK(role.status == 400);
+    const Sheet field = rig.post("/v1/completions", {{"prompt", "a"}, {"top_p", 3}});
+    CHECK(field.json()["error"]["param"] == "top_p");
+    CHECK(field.json()["error"]["type"] == "invalid_request_error");
+    rig.model.full = true;
+    const Sheet busy = rig.post("/v1/completions", {{"prompt", "a"}});
+    CHECK(busy.status == 429);
+    CHECK(busy.headers.at("Retry-After") == "1");
+    CHECK(busy.json()["error"]["type"] == "rate_limit_error");
+    rig.api.stop();
+    CHECK(rig.ask("GET", "/health").status == 503);
+  }
+
+  TEST_CASE("keys: needed everywhere but on the page and for health") {
+    Rig rig("secret");
+    CHECK(rig.ask("GET", "/v1/models").status == 401);
+    CHECK(rig.ask("GET", "/v1/models", "", {{"authorization", "Bearer wrong!"}}).status == 401);
+    CHECK(rig.ask("GET", "/v1/models", "", {{"authorization", "Bearer "}}).status == 401);
+    CHECK(rig.ask("GET", "/v1/models", "", {{"authorization", "secret"}}).status == 401);
+    CHECK(rig.ask("GET", "/v1/models", "", {{"authorization", "Bearer secret"}}).status == 200);
+    CHECK(rig.ask("GET", "/metrics").status == 401);
+    CHECK(rig.ask("GET", "/health").status == 200);
+    CHECK(rig.ask("GET", "/").status == 200);
+  }
+
+  TEST_CASE("models, tokens, embeddings, metrics") {
+    Rig rig;
+    CHECK(rig.ask("GET", "/v1/models").json()["data"][0]["id"] == "backwards");
+    CHECK(rig.ask("GET", "/v1/models/backwards").json()["id"] == "backwards");
+    CHECK(rig.post("/tokenize", {{"content", "ab"}}).json()["tokens"] == Json{97, 98});
+    CHECK(rig.post("/detokenize", {{"tokens", {97, 98}}}).json()["content"] == "ab");
+    CHECK(rig.post("/detokenize", {{"tokens", {128}}}).status == 400);
+    const Json e = rig.post("/v1/embeddings", {{"input", {"a", "bc"}}}).json();
+    CHECK(e["data"].size() == 2);
+    CHECK(e["data"][1]["embedding"][1].get<float>() == 0.8f);
+    CHECK(e["usage"]["prompt_tokens"] == 3);
+    // 0.6f and 0.8f, little-endian: 9a 99 19 3f cd cc 4c 3f.
+    CHECK(rig.post("/v1/embeddings", {{"input", "a"}, {"encoding_format", "base64"}})
+              .json()["data"][0]["embedding"] == "mpkZP83MTD8=");
+    rig.post("/v1/completions", {{"prompt", "abc"}});
+    rig.ask("GET", "/unknown");
+    const std::string m = rig.ask("GET", "/metrics").body;
+    for (const char* line :
+         {"tenon_http_requests_total{path=\"/completions\",status=\"200\"} 1\n",
+          "tenon_http_requests_total{path=\"other\",status=\"404\"} 1\n",
+          "tenon_generated_tokens_total 3\n", "tenon_first_token_seconds_count 1\n",
+          "tenon_between_tokens_seconds_count 2\n", "tenon_cache_positions_used 3\n",
+          "tenon_first_token_seconds_bucket{le=\"+Inf\"} 1\n"}) {
+      CAPTURE(line);
+      CHECK(m.find(line) != std::string::npos);
+    }
+  }
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests: which fields are honoured, and which are refused with what name.
+#include <doctest/doctest.h>
+
+#include "llm/serve/request.hpp"
+
+TEST_SUITE("llm/request") {
+  using namespace tenon::llm::serve;
+
+  constexpr int64_t kVocabulary = 100;
+
+  ChatRequest chat(Json body) {
+    if (!body.contains("messages"))
+      body["messages"] = Json::array({{{"role", "user"}, {"content", "hi"}}});
+    return chat_request(body, kVocabulary);
+  }
+  CompletionRequest completion(const Json& body) { return completion_request(body, kVocabulary); }
+
+  // The field that a request is refused for.
+  template <class F>
+  std::string refused(F f) {
+    try {
+      f();
+    } catch (const HttpError& e) {
+      CHECK(e.status == 400);
+      CHECK_FALSE(e.message.empty());
+      return e.param;
+    }
+    return "accepted";
+  }
+
+  TEST_CASE("chat: defaults are those of the protocol") {
+    const ChatRequest r = chat(Json::object());
+    CHECK(r.count == 1);
+    CHECK_FALSE(r.stream);
+    CHECK(r.wanted.tokens == -1);
+    CHECK(r.wanted.drawing.temperature == 1);
+    CHECK(r.wanted.drawing.top_p == 1);
+    CHECK_FALSE(r.wanted.drawing.seed.has_value());
+    CHECK(r.wanted.logprobs == -1);
+    CHECK(r.wanted.schema.is_null());
+    CHECK(r.tools.is_null());
+  }
+
+  TEST_CASE("chat: every field arrives") {
+    const ChatRequest r = chat({{"model", "m"},
+                                {"n", 3},
+                                {"stream", true},
+                                {"stream_options", {{"include_usage", true}}},
+                                {"temperature", 0.5},
+                                {"top_p", 0.9},
+                                {"top_k", 40},
+                                {"min_p", 0.05},
+                                {"repetition_penalty", 1.1},
+                                {"presence_penalty", -1},
+                                {"frequency_penalty", 2},
+                                {"seed", -7},
+                                {"logit_bias", {{"5", -100}, {"99", 1.5}}},
+                                {"stop", {"a", "b"}},
+                                {"max_completion_tokens", 12},
+                                {"logprobs", true},
+                                {"top_logprobs", 4},
+                                {"ignore_eos", true},
+                                {"chat_template_kwargs", {{"enable_thinking", false}}},
+                                {"user", "somebody"}});
+    CHECK(r.model == "m");
+    CHECK(r.count == 3);
+    CHECK(r.stream);
+    CHECK(r.usage_in_stream);
+    const Drawing& d = r.wanted.drawing;
+    CHECK(d.temperature == 0.5);
+    CHECK(d.top_p == 0.9);
+    CHECK(d.top_k == 40);
+    CHECK(d.min_p == 0.05);
+    CHECK(d.repetition_penalty == 1.1);
+    CHECK(d.presence_penalty == -1);
+    CHECK(d.frequency_penalty == 2);
+    CHECK(d.seed == static_cast<uint64_t>(-7));
+    CHECK(d.bias == std::vector<std::pair<int32_t, double>>{{5, -100}, {99, 1.5}});
+    CHECK(r.wanted.stop == std::vector<std::string>{"a", "b"});
+    CHECK(r.wanted.tokens == 12);
+    CHECK(r.wanted.logprobs == 4);
+    CHECK(r.wanted.ignore_end);
+    CHECK(r.variables == Json{{"enable_thinking", false}});
+  }
+
+  TEST_CASE("chat: contents in parts are joined, other parts are refused") {
+    const Json text = {{"type", "text"}, {"text", "ab"}};
+    const ChatRequest r = chat({{"messages", {{{"role", "user"}, {"content", {text, text}}}}}});
+    CHECK(r.messages[0]["content"] == "abab");
+    CHECK(refused([] {
+            chat({{"messages", {{{"role", "user"}, {"content", {{{"type", "image_url"}}}}}}}});
+          }) == "messages[0].content.type");
+  }
+
+  TEST_CASE("chat: formats") {
+    CHECK(chat({{"response_format", {{"type", "json_object"}}}}).wanted.schema["type"] == "object");
+    const Json schema = {{"type", "integer"}};
+    CHECK(chat({{"response_format",
+                 {{"type", "json_schema"}, {"json_schema", {{"name", "n"}, {"schema", schema}}}}}})
+              .wanted.schema == schema);
+    CHECK(refused([] {
+            chat({{"response_format", {{"type", "xml"}}}});
+          }) == "response_format.type");
+  }
+
+  TEST_CASE("chat: what is wrong is named") {
+    const std::pair<Json, const char*> bad[] = {
+        {{{"temperature", 2.5}}, "temperature"},
+        {{{"temperature", "hot"}}, "temperature"},
+        {{{"top_p", -0.1}}, "top_p"},
+        {{{"n", 0}}, "n"},
+        {{{"n", 1.5}}, "n"},
+        {{{"max_tokens", 0}}, "max_tokens"},
+        {{{"max_tokens", 1e300}}, "max_tokens"},
+        {{{"max_tokens", UINT64_MAX}}, "max_tokens"},
+        {{{"stop", ""}}, "stop"},
+        {{{"stop", {1}}}, "stop"},
+        {{{"stream_options", {{"include_usage", true}}}}, "stream_options"},
+        {{{"logit_bias", {{"100", 1}}}}, "logit_bias"},
+        {{{"logit_bias", {{"-1", 1}}}}, "logit_bias"},
+        {{{"logit_bias", {{"1x", 1}}}}, "logit_bias"},
+        {{{"logit_bias", {{"1", 101}}}}, "logit_bias"},
+        {{{"top_logprobs", 3}}, "top_logprobs"},
+        {{{"logprobs", true}, {"top_logprobs", 21}}, "top_logprobs"},
+        {{{"tool_choice", "required"}}, "tool_choice"},
+        {{{"tools", {{{"type", "web"}}}}}, "tools.type"},
+        {{{"messages", Json::array()}}, "messages"},
+        {{{"messages", "hi"}}, "messages"},
+        {{{"messages", {1}}}, "messages[0]"},
+        {{{"messages", {{{"content", "x"}}}}}, "messages[0].role"},
+        {{{"temprature", 1}}, "temprature"},
+        {{{"chat_template_kwargs", 1}}, "chat_template_kwargs"}};
+    for (const auto& [body, param] : bad) {
+      CAPTURE(body.dump());
+      CHECK(refused([&, b = body] { chat(b); }) == param);
+    }
+    CHECK(refused([] { chat_request(Json::object(), kVocabulary); }) == "messages");
+  }
+
+  TEST_CASE("completion: prompts of every form") {
+    CHECK(std::get<std::string>(completion({{"prompt", "a"}}).prompts.at(0)) == "a");
+    CHECK(completion({{"prompt", {"a", "b"}}}).prompts.size() == 2);
+    CHECK(std::get<std::vector<int32_t>>(completion({{"prompt", {1, 2}}}).prompts.at(0)) ==
+          std::vector<int32_t>{1, 2});
+    CHECK(completion({{"prompt", {{1, 2}, {3}}}}).prompts.size() == 2);
+    const Json bad[] = {{{"prompt", 1}},        {{"prompt", Json::array()}},
+                        {{"prompt", {100}}},    {{"prompt", {-1}}},
+                        {{"prompt", {1, "a"}}}, {{"prompt", {"a", 1}}},
+                        {{"prompt", {{1.5}}}},  Json::object()};
+    for (const Json& b : bad) {
+      CAPTURE(b.dump());
+      CHECK(refused([&] { completion(b); }) == "prompt");
+    }
+    CHECK(completion({{"prompt", "a"}}).wanted.tokens == 16);
+  }
+
+  TEST_CASE("completion: what the protocol has and this server has not is refused by name") {
+    CHECK(refused([] { completion({{"prompt", "a"}, {"suffix", "b"}}); }) == "suffix");
+    CHECK(refused([] { completion({{"prompt", "a"}, {"best_of", 2}}); }) == "best_of");
+    CHECK(refused([] {
+            completion({{"prompt", "a"}, {"echo", true}, {"logprobs", 1}});
+          }) == "echo");
+    CHECK(refused([] { completion({{"prompt", {"a", "b"}}, {"n", 9}}); }) == "prompt");
+    CHECK(completion({{"prompt", "a"}, {"best_of", 2}, {"n", 2}}).count == 2);
+  }
+
+  TEST_CASE("embedding: formats") {
+    CHECK(embedding_request({{"input", "a"}, {"encoding_format", "base64"}}, kVocabulary).base64);
+    CHECK(refused([] {
+            embedding_request({{"input", "a"}, {"dimensions", 3}}, kVocabulary);
+          }) == "dimensions");
+  }
+
+  TEST_CASE("body: no JSON, no object, too deep") {
+    CHECK(parse_body("{\"a\": 1}")["a"] == 1);
+    for (const std::string& body : {std::string("{"), std::string("[1]"), std::string("\xff"),
+                                    std::string("{\"a\":") + std::string(100'000, '[')})
+      CHECK_THROWS_AS(parse_body(body), HttpError);
+    std::string deep = "1";
+    for (int i = 0; i < 100; ++i) deep = "[" + deep + "]";
+    CHECK_THROWS_AS(parse_body("{\"a\":" + deep + "}"), HttpError);
+  }
+}
