@@ -10,6 +10,7 @@
 
 #include "llm/arch/file.hpp"
 #include "llm/arch/step.hpp"
+#include "llm/gguf_model.hpp"
 
 namespace tenon::llm {
 namespace {
@@ -187,11 +188,18 @@ struct Engine::Parts {
   }
 };
 
-Engine::Engine(const Runtime& runtime, const std::string& folder, const EngineOptions& options) {
-  const std::string file = folder + "/config.json";
-  ModelConfig config = parse_config(read_text(file), file);
-  read_generation_config(folder, config);
-  parts_ = std::make_unique<Parts>(runtime, std::move(config), folder_tensors(folder), options);
+Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOptions& options) {
+  if (is_gguf(model)) {
+    const GgufModel file(model);
+    ModelConfig config = file.config();
+    TensorSource tensors = file.tensors(config);
+    parts_ = std::make_unique<Parts>(runtime, std::move(config), std::move(tensors), options);
+  } else {
+    const std::string file = model + "/config.json";
+    ModelConfig config = parse_config(read_text(file), file);
+    read_generation_config(model, config);
+    parts_ = std::make_unique<Parts>(runtime, std::move(config), folder_tensors(model), options);
+  }
   Parts& p = *parts_;
   if (options.slots < 1 || options.slots > 1 << 16)
     throw Error(TENON_INVALID_ARGUMENT,
@@ -209,7 +217,7 @@ Engine::Engine(const Runtime& runtime, const std::string& folder, const EngineOp
     step_graph(p.config, p.shape({1, 1, false}), p.weights);
     p.weights.check_unused([&](const std::string& name) { return is_harmless(name, p.config); });
   } catch (const Error& e) {
-    throw Error(e.code(), folder + ": " + e.what());
+    throw Error(e.code(), model + ": " + e.what());
   }
   p.weights.load(p.store);
   p.runner({1, 1, false});

@@ -48,8 +48,8 @@ enum class Finish : uint8_t { length, end_token, context_full, stopped };
 
 class Engine {
  public:
-  // folder: a model of Hugging Face: config.json and safetensors files.
-  Engine(const Runtime& runtime, const std::string& folder, const EngineOptions& options = {});
+  // model: a folder of Hugging Face, with config.json and safetensors files, or a GGUF file.
+  Engine(const Runtime& runtime, const std::string& model, const EngineOptions& options = {});
   ~Engine();
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;

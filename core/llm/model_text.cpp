@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the files of text of a folder.
+// Reads tokenizers and chat templates.
 #include "llm/model_text.hpp"
 
 #include <filesystem>
 
 #include "llm/arch/config_reader.hpp"
 #include "llm/arch/file.hpp"
+#include "llm/gguf_model.hpp"
 
 namespace tenon::llm {
 namespace {
@@ -47,7 +48,23 @@ std::optional<std::string> template_of(const Json& config, const std::string& fi
 
 }  // namespace
 
-ModelText ModelText::read(const std::string& folder) {
+ModelText ModelText::read(const std::string& model) {
+  return is_gguf(model) ? of_gguf(model) : of_folder(model);
+}
+
+ModelText ModelText::of_gguf(const std::string& file) {
+  const GgufModel model(file);
+  ModelText out(Tokenizer::from_metadata(*model.metadata(), file), file);
+  const auto text = [&](std::optional<TokenId> id) -> std::optional<std::string> {
+    if (!id) return {};
+    return std::string(out.tokenizer_.text(*id));
+  };
+  if (const auto source = model.chat_template())
+    out.chat_.emplace(*source, text(out.tokenizer_.bos()), text(out.tokenizer_.eos()));
+  return out;
+}
+
+ModelText ModelText::of_folder(const std::string& folder) {
   const std::string tokenizer_file = folder + "/tokenizer.json",
                     config_file = folder + "/tokenizer_config.json";
   std::error_code error;
@@ -57,8 +74,7 @@ ModelText ModelText::read(const std::string& folder) {
                                      "of token ids needs none (--ids)");
   const std::string json = read_text(tokenizer_file);
   const std::string config_text = read_if_there(config_file).value_or("");
-  ModelText out(Tokenizer::from_json(json, config_text, tokenizer_file));
-  out.folder_ = folder;
+  ModelText out(Tokenizer::from_json(json, config_text, tokenizer_file), folder);
   Json config = Json::object();
   if (!config_text.empty()) config = Json::parse(config_text, nullptr, false);
   if (!config.is_object()) throw Error(TENON_CORRUPT, config_file + ": expected a JSON object");
@@ -84,7 +100,7 @@ std::vector<int64_t> ModelText::chat_ids(const std::vector<Message>& messages) c
 
 std::vector<int64_t> ModelText::chat_ids(const ChatOptions& options) const {
   if (!chat_)
-    throw Error(TENON_UNSUPPORTED, folder_ +
+    throw Error(TENON_UNSUPPORTED, model_ +
                                        ": the model has no chat template; hint: a prompt "
                                        "without a conversation");
   // The template writes all special tokens itself.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text of a language model's folder: its tokenizer and its chat template.
+// Text of a language model: its tokenizer and its chat template.
 #pragma once
 
 #include <optional>
@@ -17,9 +17,9 @@ struct Message {
 
 class ModelText {
  public:
-  // Reads tokenizer.json and, if they exist, tokenizer_config.json and chat_template.jinja. Throws
-  // NOT_FOUND without tokenizer.json.
-  static ModelText read(const std::string& folder);
+  // model: a folder with tokenizer.json and, if they exist, tokenizer_config.json and
+  // chat_template.jinja; or a GGUF file. Throws NOT_FOUND without a tokenizer.
+  static ModelText read(const std::string& model);
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
   bool has_chat() const { return chat_.has_value(); }
@@ -33,11 +33,14 @@ class ModelText {
   std::vector<int64_t> end_ids() const;
 
  private:
-  explicit ModelText(Tokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
+  ModelText(Tokenizer tokenizer, std::string model)
+      : tokenizer_(std::move(tokenizer)), model_(std::move(model)) {}
+  static ModelText of_folder(const std::string& folder);
+  static ModelText of_gguf(const std::string& file);
 
   Tokenizer tokenizer_;
   std::optional<ChatTemplate> chat_;
-  std::string folder_;
+  std::string model_;
 };
 
 }  // namespace tenon::llm

@@ -2,7 +2,8 @@
 """Language models of Hugging Face folders against transformers: logits of random weights, read in one piece, token by token
 and in pieces, for each architecture.
 
-architectures.py LLM_PROBE [--device cpu] [--only NAME ...] [--keep FOLDER]
+architectures.py LLM_PROBE [--device cpu] [--only NAME ...] [--tenon TENON]
+With --tenon, folders that `tenon llm convert` knows are also read as GGUF files.
 Exits with 77 (skip) where torch or transformers is absent."""
 import argparse, json, os, pathlib, subprocess, sys, tempfile
 
@@ -14,6 +15,9 @@ except ImportError as missing:
     sys.exit(77)
 
 LIMIT = 1e-4
+CONVERTED = {"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3_text", "phi3"}
+# What GGUF has no key for.
+NOT_CONVERTED = {"llama_dynamic", "qwen2_window", "llama_head_dim", "qwen3_moe", "phi3_partial_rotary", "gemma3"}
 VOCAB, LENGTH = 96, 40
 SIZES = dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=112, num_hidden_layers=3, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=128, eos_token_id=1, bos_token_id=0, pad_token_id=0)
@@ -109,7 +113,18 @@ def probe(binary, folder, ids, device, *mode):
     return np.fromfile(out, np.float32).reshape(-1, VOCAB)
 
 
-def compare(name, config, options, binary, device, folder):
+def gguf_error(name, config, options, binary, device, folder, tenon, ids, theirs):
+    if not tenon or config.model_type not in CONVERTED or name in NOT_CONVERTED:
+        return None
+    file = f"{folder}/model.gguf"
+    subprocess.run([tenon, "llm", "convert", folder, file, "--type", "F32"], check=True, stdout=subprocess.DEVNULL,
+                   stderr=subprocess.DEVNULL)
+    out = pathlib.Path(folder, "logits")
+    subprocess.run([binary, file, f"{folder}/ids", out, device, "prefill", *options], check=True)
+    return np.abs(np.fromfile(out, np.float32).reshape(-1, VOCAB) - theirs).max() / np.abs(theirs).max()
+
+
+def compare(name, config, options, binary, device, folder, tenon):
     model = make(config, folder)
     if name in ("llama3", "llama_yarn"):
         old_rope(folder)
@@ -123,11 +138,14 @@ def compare(name, config, options, binary, device, folder):
     company = probe(binary, folder, ids, device, "company", *options)
     errors = [np.abs(ours - at).max() / scale for ours, at in
               [(prefill, theirs), (decode, theirs), (pieces, theirs[6::7]), (company, theirs)]]
+    gguf = gguf_error(name, config, options, binary, device, folder, tenon, ids, theirs)
+    if gguf is not None:
+        errors.append(gguf)
     same = [np.array_equal(decode, company), np.array_equal(prefill, decode), np.array_equal(pieces, decode[6::7])]
     good = max(errors) <= LIMIT and scale > 0.1
     print(f"{'ok ' if good else 'BAD'} {name}: error of prefill {errors[0]:.1e}, decode {errors[1]:.1e}, pieces "
           f"{errors[2]:.1e}, among others {errors[3]:.1e} of {scale:.2f}; bits equal to decode: among others {same[0]}, "
-          f"prefill {same[1]}, pieces {same[2]}", flush=True)
+          f"prefill {same[1]}, pieces {same[2]}" + (f"; of GGUF {gguf:.1e}" if gguf is not None else ""), flush=True)
     return good
 
 
@@ -136,6 +154,7 @@ def main():
     parser.add_argument("probe")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--only", nargs="*")
+    parser.add_argument("--tenon")
     args = parser.parse_args()
     torch.set_num_threads(2)
     T.logging.set_verbosity_error()
@@ -146,7 +165,7 @@ def main():
             continue
         with tempfile.TemporaryDirectory() as folder:
             try:
-                good &= compare(name, config, options, args.probe, args.device, folder)
+                good &= compare(name, config, options, args.probe, args.device, folder, args.tenon)
             except subprocess.CalledProcessError as failed:
                 print(f"BAD {name}: {failed}", flush=True)
                 good = False

@@ -95,6 +95,11 @@ def main():
         first = theirs(text, model, chat(("user", "One")), 8)
         second = theirs(text, model, chat(("user", "One"), ("assistant", first), ("user", "Two")), 8)
         check("conversation", converse(tenon, folder, ["One", "Two"], 8), f"{first}\n{second}\n")
+        file = f"{folder}/model.gguf"
+        made = subprocess.run([tenon, "llm", "convert", folder, file, "--type", "F32"], capture_output=True, text=True)
+        check("convert to GGUF", made.returncode, 0)
+        check("chat with the GGUF file", ours(tenon, file, "--prompt", question, "--tokens", "24"),
+              theirs(text, model, chat(("user", question)), 24))
     sys.exit(0 if good else 1)
 
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tenon llm run: answers or continues a prompt with a language model of a Hugging Face folder.
+// tenon llm run: answers or continues a prompt with a language model of a Hugging Face folder
+// or a GGUF file.
 #include <unistd.h>
 
 #include <chrono>
@@ -230,7 +231,7 @@ void converse(Session& session, const llm::ModelText& text, std::vector<llm::Mes
 }
 
 int run(const Args& args) {
-  if (args.words().empty()) throw UsageError("expected a model folder");
+  if (args.words().empty()) throw UsageError("expected a model: a folder or a GGUF file");
   if (args.has("--greedy")) args.refuse({"--temperature", "--seed"}, "has no effect with --greedy");
   const bool as_ids = args.has("--ids");
   if (as_ids)
@@ -277,7 +278,7 @@ Command llm_run_command() {
               "tenon llm run Llama-3.2-1B --raw --prompt 'The sky is' --greedy\n"
               "tenon llm run Llama-3.2-1B --ids 128000,791,13180 --tokens 20\n",
           .words = 1,
-          .completes = Completes::folder,
+          .completes = Completes::file,
           .run = run};
 }
 

@@ -20,8 +20,8 @@ Value decoder_attention(Step& p, Value normed, int64_t layer, Value residual) {
     k = p.rms_norm(k, name + ".k_norm", c.head_dim, c.norm_eps);
   }
   const bool local = c.local[static_cast<size_t>(layer)];
-  q = p.rotate(q, c.rope, "rope", name + ".q_rope");
-  k = p.rotate(k, c.rope, "rope", name + ".k_rope");
+  q = p.rotate(q, c.rope, "rope", name + ".q_rope", c.rope_interleaved);
+  k = p.rotate(k, c.rope, "rope", name + ".k_rope", c.rope_interleaved);
   const std::string cache = std::to_string(layer);
   const Value keys = p.append(cache + ".k", k, c.kv_heads, c.head_dim);
   const Value values = p.append(cache + ".v", v, c.kv_heads, c.head_dim);

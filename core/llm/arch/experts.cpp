@@ -11,6 +11,10 @@ namespace {
 Value stacked(Step& p, const ExpertNames& names, const std::string& which, int64_t rows,
               int64_t columns) {
   const int64_t count = p.c.moe.experts;
+  const std::string joined = names.experts + "." + which;
+  // GGUF files have them joined.
+  if (p.weights.has(joined + ".weight"))
+    return p.weight(joined + ".weight", {count, rows, columns});
   std::vector<std::string> sources;
   for (int64_t e = 0; e < count; ++e)
     sources.push_back(names.experts + "." + std::to_string(e) + "." + which + ".weight");
@@ -23,8 +27,7 @@ Value stacked(Step& p, const ExpertNames& names, const std::string& which, int64
     }
     return all;
   };
-  return p.made(names.experts + "." + which, sources, {rows, columns}, TENON_DTYPE_NONE,
-                {count, rows, columns}, join);
+  return p.made(joined, sources, {rows, columns}, TENON_DTYPE_NONE, {count, rows, columns}, join);
 }
 
 }  // namespace

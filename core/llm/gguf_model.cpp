@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads language models of GGUF files by the tables of llm/files.
+#include "llm/gguf_model.hpp"
+
+#include <filesystem>
+#include <set>
+
+#include "llm/files/config_keys.hpp"
+#include "llm/files/families.hpp"
+
+namespace tenon::llm {
+namespace {
+
+const files::Family& family_of(const Gguf& model, const std::string& file) {
+  if (!model.has("general.architecture"))
+    throw Error(TENON_CORRUPT, file + ": key 'general.architecture' is missing");
+  return files::family_of_gguf(model.text("general.architecture"), model.has("llama.expert_count"),
+                               model.has("llama.attention.sliding_window"), file);
+}
+
+// The dtype of a tensor in the store.
+tenon_dtype stored_dtype(const GgufTensor& t) {
+  return t.dtype == f32 || t.dtype == f16 || t.dtype == bf16 ? t.dtype : tenon_dtype{f16};
+}
+
+class GgufMetadata : public Metadata {
+ public:
+  explicit GgufMetadata(std::shared_ptr<const Gguf> model) : model_(std::move(model)) {}
+  std::optional<std::string> text(std::string_view key) const override {
+    return there(key, [&] { return model_->text(key); });
+  }
+  std::optional<bool> boolean(std::string_view key) const override {
+    return there(key, [&] { return model_->number<bool>(key); });
+  }
+  std::optional<int64_t> integer(std::string_view key) const override {
+    return there(key, [&] { return model_->number<int64_t>(key); });
+  }
+  std::optional<std::vector<std::string>> texts(std::string_view key) const override {
+    return there(key, [&] { return model_->texts(key); });
+  }
+  std::optional<std::vector<float>> floats(std::string_view key) const override {
+    return there(key, [&] { return model_->numbers<float>(key); });
+  }
+  std::optional<std::vector<int64_t>> integers(std::string_view key) const override {
+    return there(key, [&] { return model_->numbers<int64_t>(key); });
+  }
+
+ private:
+  template <class Read>
+  auto there(std::string_view key, Read read) const -> std::optional<decltype(read())> {
+    if (!model_->has(key)) return {};
+    return read();
+  }
+  std::shared_ptr<const Gguf> model_;
+};
+
+// The name of a weight of folders without the number of the expert.
+std::string without_expert(std::string name) {
+  if (const size_t at = name.find(".#"); at != name.npos) name.erase(at, 2);
+  return name;
+}
+
+}  // namespace
+
+bool is_gguf(const std::string& path) {
+  std::error_code error;
+  return path.ends_with(".gguf") && std::filesystem::is_regular_file(path, error);
+}
+
+GgufModel::GgufModel(const std::string& file)
+    : file_(file), model_(std::make_shared<const Gguf>(file)) {}
+
+ModelConfig GgufModel::config() const {
+  const files::Family& family = family_of(*model_, file_);
+  const char* dtype = "float16";
+  for (const GgufTensor& t : model_->tensors()) {
+    if (t.dims.size() < 2) continue;
+    dtype = t.dtype == f32 ? "float32" : t.dtype == bf16 ? "bfloat16" : "float16";
+    break;
+  }
+  ModelConfig config =
+      parse_config(files::config_from_keys(*model_, family, dtype, file_).dump(), file_);
+  // The two rows that rope turns together are neighbours.
+  config.rope_interleaved = family.permuted;
+  return config;
+}
+
+TensorSource GgufModel::tensors(const ModelConfig& config) const {
+  const files::Family& family = family_of(*model_, file_);
+  struct Planned {
+    std::string source, name;
+    tenon_dtype dtype;
+  };
+  std::vector<Planned> planned;
+  TensorSource out;
+  std::set<std::string, std::less<>> used;
+  const auto add = [&](const files::NamePair& pair, int64_t layer) {
+    for (const std::string end : {".weight", ".bias"}) {
+      const std::string source = files::numbered(pair.gguf, layer) + end;
+      if (!model_->has_tensor(source)) continue;
+      const GgufTensor t = model_->tensor(source);
+      const bool plus_one = family.norm_plus_one && source.ends_with("norm.weight");
+      const tenon_dtype dtype = plus_one ? tenon_dtype{f32} : stored_dtype(t);
+      const std::string name =
+          without_expert(files::numbered(pair.folder, layer)) + (plus_one ? ".gamma" : end);
+      planned.push_back({source, name, dtype});
+      out.types.emplace(name, TensorType(dtype, t.dims));
+      used.insert(source);
+    }
+  };
+  for (const files::NamePair& pair : family.names) {
+    const bool of_layer = pair.gguf.find('*') != pair.gguf.npos;
+    for (int64_t layer = 0; layer < (of_layer ? config.layers : 1); ++layer) add(pair, layer);
+  }
+  for (files::ExpertPair pair : family.experts) {
+    const std::string joined = without_expert(std::string(pair.folder));
+    for (int64_t layer = 0; layer < config.layers; ++layer) add({joined, pair.gguf}, layer);
+  }
+  for (const GgufTensor& t : model_->tensors())  // those of rope are a part of the configuration
+    if (!used.contains(t.name) && !t.name.starts_with("rope_f"))
+      throw Error(TENON_UNSUPPORTED, file_ + ": tensor '" + std::string(t.name) +
+                                         "' is not used by models of the architecture '" +
+                                         std::string(family.gguf) + "'");
+  out.load = [planned, model = model_](Store& store) {
+    for (const Planned& p : planned)
+      model->load(p.source, store, TENON_SPACE_WEIGHT, p.name, p.dtype);
+  };
+  return out;
+}
+
+std::unique_ptr<Metadata> GgufModel::metadata() const {
+  return std::make_unique<GgufMetadata>(model_);
+}
+
+std::optional<std::string> GgufModel::chat_template() const {
+  if (!model_->has("tokenizer.chat_template")) return {};
+  return model_->text("tokenizer.chat_template");
+}
+
+}  // namespace tenon::llm

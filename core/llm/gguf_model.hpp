@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// A language model in a GGUF file: its configuration, tensors, tokenizer and chat template.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "llm/arch/config.hpp"
+#include "llm/arch/tensors.hpp"
+#include "llm/text/metadata.hpp"
+
+namespace tenon::llm {
+
+// True for a regular file whose name ends with .gguf.
+bool is_gguf(const std::string& path);
+
+// A file, mapped. What it returns keeps the mapping.
+class GgufModel {
+ public:
+  explicit GgufModel(const std::string& file);
+
+  // As config.json describes such a model; the rows of q and k may be in another order.
+  ModelConfig config() const;
+  // Names are those of folders, but the matrices of a layer's experts are one tensor, and norms of
+  // Gemma are `gamma`. Plain tensors keep their dtype; those in blocks are decoded to f16.
+  TensorSource tensors(const ModelConfig& config) const;
+  // Of the tokenizer.
+  std::unique_ptr<Metadata> metadata() const;
+  std::optional<std::string> chat_template() const;
+
+ private:
+  std::string file_;
+  std::shared_ptr<const Gguf> model_;
+};
+
+}  // namespace tenon::llm
