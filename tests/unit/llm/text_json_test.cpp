@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // tokenizer.json: models, added tokens, what surrounds a text, and refusals.
+#include <filesystem>
+#include <fstream>
+
 #include "text_helpers.hpp"
 
 using namespace tenon;
@@ -146,6 +149,31 @@ TEST_SUITE("llm/text/json") {
     CHECK(t.pad() == 9);
     CHECK(Ids(t.ends().begin(), t.ends().end()) == Ids{9, 10});
     CHECK_FALSE(t.adds_bos());
+  }
+
+  TEST_CASE("folders: tokenizer.json with two optional files beside it") {
+    namespace fs = std::filesystem;
+    std::string path = (fs::temp_directory_path() / "tenon-tokenizer-XXXXXX").string();
+    REQUIRE(mkdtemp(path.data()) != nullptr);
+    const auto write = [&](const char* name, const std::string& text) {
+      std::ofstream(fs::path(path) / name) << text;
+    };
+    CHECK(has(message([&] { llm::Tokenizer::from_folder(path); }), "tokenizer.json: no such file"));
+    write("tokenizer.json", with_model(kBpe, kByteLevel));
+    CHECK(llm::Tokenizer::from_folder(path).ends().empty());
+    write("tokenizer_config.json", R"({"eos_token": "<|end|>"})");
+    CHECK(llm::Tokenizer::from_folder(path).eos() == 9);
+    write("generation_config.json", R"({"eos_token_id": [6, 9]})");
+    const auto t = llm::Tokenizer::from_folder(path);
+    CHECK(t.eos() == 9);
+    CHECK(Ids(t.ends().begin(), t.ends().end()) == Ids{9, 6});
+    write("generation_config.json", R"({"eos_token_id": 10})");
+    CHECK(has(message([&] { llm::Tokenizer::from_folder(path); }),
+              "generation_config.json.eos_token_id: expected"));
+    fs::remove(fs::path(path) / "tokenizer.json");
+    fs::create_directory(fs::path(path) / "tokenizer.json");
+    CHECK(has(message([&] { llm::Tokenizer::from_folder(path); }), "expected a regular file"));
+    fs::remove_all(path);
   }
 
   TEST_CASE("refusals: name what is wrong") {
