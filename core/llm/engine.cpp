@@ -111,7 +111,8 @@ struct Engine::Parts {
             .batch = key.batch,
             .time = key.time,
             .all_logits = key.all_logits,
-            .compute = options.compute};
+            .compute = options.compute,
+            .block_product = options.products == Products::int8 ? "int8" : "f32"};
   }
   Runner& runner(const Key& key) {
     Runner& r = runners[key];
@@ -211,6 +212,8 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
                                             ", the model's own, got " + std::to_string(p.context));
   if (p.options.compute == TENON_DTYPE_NONE)
     p.options.compute = runs_on_cpu(runtime, options.device) ? tenon_dtype{f32} : p.config.dtype;
+  if (p.options.products == Products::device)
+    p.options.products = runs_on_cpu(runtime, options.device) ? Products::int8 : Products::f32;
   p.lengths.assign(static_cast<size_t>(options.slots), 0);
   try {
     // Names and checks all weights before any content is read.

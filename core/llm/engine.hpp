@@ -22,6 +22,10 @@
 
 namespace tenon::llm {
 
+// How activations meet weights in blocks: as they are, or rounded to blocks of 8-bit integers, as
+// llama.cpp does. device: int8 on the cpu, f32 elsewhere.
+enum class Products : uint8_t { f32, int8, device };
+
 struct EngineOptions {
   std::string device = "auto";
   int64_t context =
@@ -29,6 +33,7 @@ struct EngineOptions {
   int64_t slots = 1;  // sequences at a time
   // Dtype of activations and caches. NONE: f32 on the cpu; elsewhere the dtype of the weights.
   tenon_dtype compute = TENON_DTYPE_NONE;
+  Products products = Products::f32;
   ExecutableOptions executable{};  // its device is not used
 };
 

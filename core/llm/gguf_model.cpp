@@ -18,9 +18,13 @@ const files::Family& family_of(const Gguf& model, const std::string& file) {
                                model.has("llama.attention.sliding_window"), file);
 }
 
-// The dtype of a tensor in the store.
+// The dtype of a tensor in the store. The matrices of experts are one tensor, whose product takes no
+// blocks.
 tenon_dtype stored_dtype(const GgufTensor& t) {
-  return t.dtype == f32 || t.dtype == f16 || t.dtype == bf16 ? t.dtype : tenon_dtype{f16};
+  if (t.dtype == f32 || t.dtype == f16 || t.dtype == bf16) return t.dtype;
+  const auto blocks = static_cast<tenon_dtype>(TENON_DTYPE_BLOCKS + t.type);
+  const bool matrix = t.dtype == TENON_DTYPE_NONE && t.dims.size() == 2;
+  return matrix && in_blocks(blocks) ? blocks : tenon_dtype{f16};
 }
 
 class GgufMetadata : public Metadata {
@@ -123,7 +127,8 @@ TensorSource GgufModel::tensors(const ModelConfig& config) const {
                                          std::string(family.gguf) + "'");
   out.load = [planned, model = model_](Store& store) {
     for (const Planned& p : planned)
-      model->load(p.source, store, TENON_SPACE_WEIGHT, p.name, p.dtype);
+      model->load(p.source, store, TENON_SPACE_WEIGHT, p.name,
+                  in_blocks(p.dtype) ? tenon_dtype{TENON_DTYPE_NONE} : p.dtype);
   };
   return out;
 }

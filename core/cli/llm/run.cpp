@@ -54,6 +54,12 @@ const std::vector<Option>& run_options() {
        .help = "dtype of activations and cache",
        .otherwise = "f32 on the cpu, elsewhere that of the weights",
        .choices = {"f32", "f16", "bf16"}},
+      {.name = "--products",
+       .value = "KIND",
+       .help =
+           "products with quantized weights: int8 rounds activations to blocks of 8-bit integers",
+       .otherwise = "int8 on the cpu, f32 elsewhere",
+       .choices = {"int8", "f32"}},
       {.name = "--ignore-end", .help = "continue after an end token"},
       memory_option(),
       pin_option(),
@@ -149,6 +155,7 @@ class Session {
                 {.device = device_of(args),
                  .context = args.integer("--context", 0, 1, int64_t{1} << 24),
                  .compute = compute_of(args),
+                 .products = llm_products(args),
                  .executable = executable_options(args)}) {}
 
   // Prints the answer and the speed. Returns the answer's text.

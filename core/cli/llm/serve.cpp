@@ -42,6 +42,12 @@ const std::vector<Option>& serve_options() {
        .value = "N",
        .help = "most tokens of a request and its answer together",
        .otherwise = "4096, or the model's own limit"},
+      {.name = "--products",
+       .value = "KIND",
+       .help =
+           "products with quantized weights: int8 rounds activations to blocks of 8-bit integers",
+       .otherwise = "int8 on the cpu, f32 elsewhere",
+       .choices = {"int8", "f32"}},
       {.name = "--queue",
        .value = "N",
        .help = "most requests that wait; more are refused with status 429",
@@ -82,11 +88,11 @@ std::string name_of(const Args& args) {
   if (args.has("--name")) return args.text("--name");
   std::filesystem::path path = std::filesystem::absolute(args.words()[0]).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
-  return path.filename().string();
+  return (path.extension() == ".gguf" ? path.stem() : path.filename()).string();
 }
 
 int serve(const Args& args) {
-  if (args.words().empty()) throw UsageError("expected a model folder");
+  if (args.words().empty()) throw UsageError("expected a model: a folder or a .gguf file");
   namespace s = llm::serve;
   s::HttpLimits limits;
   limits.connections = static_cast<size_t>(args.integer("--connections", 256, 1, 65536));
@@ -112,6 +118,7 @@ int serve(const Args& args) {
                      {.device = device_of(args),
                       .context = args.integer("--context", 0, 2, int64_t{1} << 24),
                       .slots = args.integer("--slots", 4, 1, 1024),
+                      .products = llm_products(args),
                       .executable = executable_options(args)});
   s::EngineServed served(name_of(args), std::move(engine), std::move(text), waiting);
   api = std::make_unique<s::Api>(served, key);

@@ -51,13 +51,24 @@ Value Step::table(const std::string& name, const std::vector<int64_t>& dims,
 // ---- Nodes
 
 Value Step::embed(const std::string& name) {
-  const Value rows = g.add(
-      op::gather{.data = weight(name + ".weight", {c.vocab, c.dim}), .indices = tokens}, name);
+  const Value table = weight(name + ".weight", {c.vocab, c.dim});
+  const Value rows = in_blocks(g.dtype(table))
+                         ? g.add(op::dequant_rows{.to = s.compute, .w = table, .ids = tokens}, name)
+                         : g.add(op::gather{.data = table, .indices = tokens}, name);
   return scaled(cast(rows, s.compute), c.embed_scale);
 }
 
 Value Step::multiply(Value x, Value w, const std::string& name, bool transposed, Value bias,
                      Value residual, bool f32_result) {
+  if (in_blocks(g.dtype(w))) {
+    if (!transposed)
+      throw Error(TENON_UNSUPPORTED, name + ": the columns of a weight in blocks are no rows");
+    if (bias) bias = cast(bias, g.dtype(x));
+    Value y =
+        g.add(op::dequant_matmul{.compute = s.block_product, .x = x, .w = w, .bias = bias}, name);
+    if (residual) y = binary("add", y, residual);
+    return f32_result ? cast(y, f32) : y;
+  }
   // A product takes one dtype, or a half beside f32.
   if (s.compute != f32 && g.dtype(w) != s.compute) w = cast(w, s.compute);
   const tenon_dtype out =

@@ -20,6 +20,9 @@ struct StepShape {
   int64_t batch = 1, time = 1;
   bool all_logits = false;    // of every token, not of the last one of each sequence only
   tenon_dtype compute = f32;  // of activations and caches
+  // Products with weights in blocks: f32 keeps activations as they are, int8 rounds them to blocks
+  // of 8-bit integers.
+  std::string block_product = "f32";
 };
 
 // Inputs, i64:

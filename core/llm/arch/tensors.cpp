@@ -77,11 +77,13 @@ std::string Weights::found_name(const std::string& name) const {
   return tensors_.types.contains(rest) ? rest : std::string();
 }
 
-const TensorType& Weights::source(const std::string& name, const std::vector<int64_t>& dims) const {
+const TensorType& Weights::source(const std::string& name, const std::vector<int64_t>& dims,
+                                  bool may_be_blocks) const {
   const std::string found = found_name(name);
   if (found.empty()) throw Error(TENON_NOT_FOUND, "weight '" + name + "' is missing in the folder");
   const TensorType& type = tensors_.types.at(found);
-  if (type.dtype != f32 && type.dtype != f16 && type.dtype != bf16)
+  if (type.dtype != f32 && type.dtype != f16 && type.dtype != bf16 &&
+      !(may_be_blocks && in_blocks(type.dtype)))
     throw Error(TENON_UNSUPPORTED, "weight '" + found +
                                        "': expected a dtype f32, f16 or bf16, got " +
                                        std::string(sdk::dtype_name(type.dtype)));
@@ -92,7 +94,7 @@ const TensorType& Weights::source(const std::string& name, const std::vector<int
 }
 
 TensorType Weights::plain(const std::string& name, const std::vector<int64_t>& dims) {
-  const TensorType type = source(name, dims);
+  const TensorType type = source(name, dims, true);
   recipes_.emplace(name, Recipe{.sources = {found_name(name)}, .type = type});
   return type;
 }
@@ -102,7 +104,7 @@ TensorType Weights::made(const std::string& name, const std::vector<std::string>
                          const std::vector<int64_t>& dims, Make make) {
   Recipe recipe{.make = std::move(make)};
   for (const std::string& s : sources) {
-    const TensorType& type = source(s, source_dims);
+    const TensorType& type = source(s, source_dims, false);
     const tenon_dtype first = tensors_.types.at(found_name(sources[0])).dtype;
     if (type.dtype != first)
       throw Error(TENON_DTYPE_MISMATCH,

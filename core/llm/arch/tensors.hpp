@@ -11,6 +11,9 @@
 
 namespace tenon::llm {
 
+// True for dtypes of blocks (GGUF's q4_k and others).
+inline bool in_blocks(tenon_dtype t) { return tenon_dtype_block(t).elements > 0; }
+
 // The tensors of a model, by the names of Hugging Face folders.
 struct TensorSource {
   std::map<std::string, TensorType, std::less<>> types = {};
@@ -56,7 +59,8 @@ class Weights {
     Make make{};        // empty: the tensor itself
     std::vector<float> numbers{};
   };
-  const TensorType& source(const std::string& name, const std::vector<int64_t>& dims) const;
+  const TensorType& source(const std::string& name, const std::vector<int64_t>& dims,
+                           bool may_be_blocks) const;
   // The name of the tensor in the source: checkpoints of base models lack the first part of names.
   std::string found_name(const std::string& name) const;
 
