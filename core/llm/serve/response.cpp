@@ -6,6 +6,8 @@
 #include <cstring>
 #include <random>
 
+#include "llm/text/unicode.hpp"
+
 namespace tenon::llm::serve {
 namespace {
 
@@ -36,14 +38,27 @@ Json chat_logprobs(const std::vector<DrawnToken>& tokens) {
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
+// The name of a token: its text, or its bytes where they are no characters. Two tokens of one name
+// would be one entry of a list.
+std::string name_of(const TokenLogprob& t) {
+  if (sanitized(t.text) == t.text) return t.text;
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string name = "bytes:";
+  for (const char c : t.text) {
+    const auto b = static_cast<unsigned char>(c);
+    name += {'\\', 'x', kDigits[b / 16], kDigits[b % 16]};
+  }
+  return name;
+}
+
 // The form of /v1/completions: parallel lists.
 Json list_logprobs(const std::vector<DrawnToken>& tokens, int64_t offset) {
   Json texts = Json::array(), values = Json::array(), tops = Json::array(), offsets = Json::array();
   for (const DrawnToken& t : tokens) {
-    texts.push_back(t.drawn.text);
+    texts.push_back(name_of(t.drawn));
     values.push_back(t.drawn.logprob);
     Json top = Json::object();
-    for (const TokenLogprob& other : t.top) top[other.text] = other.logprob;
+    for (const TokenLogprob& other : t.top) top[name_of(other)] = other.logprob;
     tops.push_back(std::move(top));
     offsets.push_back(offset);
     offset += static_cast<int64_t>(t.drawn.text.size());
