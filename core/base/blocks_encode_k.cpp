@@ -67,6 +67,7 @@ Fit signed_fit(const float* x, const float* w, const SignedForm& form) {
   for (const int end : {form.low, form.high}) {
     for (int step = -9; step <= 9; ++step) {
       const float trial = (static_cast<float>(end) + 0.1F * static_cast<float>(step)) * inverse(v);
+      if (!std::isfinite(trial)) continue;  // of a number next to 0
       float xq = 0, qq = 0;
       for (uint32_t i = 0; i < form.size; ++i) {
         const float q =
@@ -317,10 +318,11 @@ OffsetCodes offset_search(const float* x, const float* w, const OffsetForm& form
 // Weights of a block: ones where none are given, or where all are 0.
 std::array<float, kBlock> weights_of(const float* weights) {
   std::array<float, kBlock> w;
-  if (weights && std::any_of(weights, weights + kBlock, [](float v) { return v > 0; }))
-    std::copy_n(weights, kBlock, w.data());
-  else
-    w.fill(1);
+  const float most = weights ? *std::max_element(weights, weights + kBlock) : 0;
+  w.fill(1);
+  // Relative to the largest one: squared errors times large numbers would overflow.
+  if (most > 0)
+    std::transform(weights, weights + kBlock, w.begin(), [&](float v) { return v / most; });
   return w;
 }
 

@@ -130,6 +130,7 @@ void FileWriter::write(const void* data, size_t size) {
     const ssize_t n = ::write(file_, at, std::min<size_t>(size, 1 << 30));
     if (n < 0) {
       if (errno == EINTR) continue;
+      failed_ = true;
       system_error(path_, "write");
     }
     at += n;
@@ -138,6 +139,7 @@ void FileWriter::write(const void* data, size_t size) {
 }
 
 void FileWriter::commit() {
+  if (failed_) fail(Code::io_error, path_, ": an earlier write failed");
   if (temporary_.empty()) {
     if (::close(std::exchange(file_, -1)) != 0) system_error(path_, "close");
     return;

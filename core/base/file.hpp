@@ -61,6 +61,7 @@ class FileWriter {
  private:
   std::string path_, temporary_{};  // empty for a pipe or a device
   int file_ = -1;
+  bool failed_ = false;  // a write: the file lacks a part
 };
 
 }  // namespace tenon::core

@@ -143,7 +143,10 @@ void Entry::mark_undefined(const std::string& why) {
 }
 
 void Entry::write_host(std::span<const std::byte> content) {
+  // The content may be the memory that is borrowed.
+  std::shared_ptr<const void> kept_alive;
   std::lock_guard lock(mutex_);
+  kept_alive = owner_;
   undefined_ = "setting it failed";
   content_changes();
   drop_borrowed();
@@ -253,12 +256,12 @@ void Store::replace(Space space, const std::string& name, const Type& type, uint
   if (const uint64_t size = type_bytes(type); size != given)
     fail(Code::invalid_argument, space_name(space), " '", name, "': expected ", size, " bytes for ",
          type.text(), ", got ", given);
-  std::shared_ptr<Entry> entry;
+  std::shared_ptr<Entry> entry, old;  // old: may hold what is written, and outlives the lock
   {
     std::lock_guard lock(mutex_);
     auto& slot = entries_[{space, name}];
     if (!slot || slot->type() != type) {
-      slot = std::make_shared<Entry>(space, name, type);
+      old = std::exchange(slot, std::make_shared<Entry>(space, name, type));
       write(*slot);  // nobody else has it yet
       version_.fetch_add(1, std::memory_order_release);
       return;

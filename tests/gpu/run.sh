@@ -61,7 +61,7 @@ prepare() {
   # What a machine of another distribution may lack or have older.
   ldd "$bundle"/bin/{te*,onnx_node_case} "$bundle"/lib/*.so* "$bundle"/lib/tenon/plugins/*.so 2>/dev/null |
     awk '/=> \// {print $3}' | sort -u |
-    { grep -E 'libtbb|libhwy|libz|libpng|libboost|libdnnl|libsleef|libgomp' || true; } |
+    { grep -E 'libtbb|libhwy|libz|libpng|libboost|libdnnl|libsleef|libgomp|libpcre2|libutf8proc' || true; } |
     xargs -r -I{} cp -L {} "$bundle/system/"
   strip --strip-all "$bundle"/bin/{te*,onnx_node_case}
   strip --strip-debug "$bundle"/lib/*.so "$bundle"/lib/tenon/plugins/*.so

@@ -112,11 +112,15 @@ class Answer {
  public:
   // text: nothing to print ids.
   explicit Answer(const llm::ModelText* text) {
-    if (text) words_.emplace(text->tokenizer());
+    if (!text) return;
+    text_ = &text->tokenizer();
+    words_.emplace(*text_);
   }
   void put(int64_t token) {
     if (words_) {
-      show(words_->push(static_cast<llm::TokenId>(token)));
+      // Models may have more logits than the vocabulary has tokens.
+      if (text_->has(static_cast<llm::TokenId>(token)))
+        show(words_->push(static_cast<llm::TokenId>(token)));
     } else {
       std::cout << (first_ ? "" : ",") << token << std::flush;
     }
@@ -136,6 +140,7 @@ class Answer {
     std::cout << std::flush;
   }
 
+  const llm::Tokenizer* text_ = nullptr;
   std::optional<llm::Detokenizer> words_;
   std::string said_;
   bool first_ = true, terminal_ = is_terminal(STDOUT_FILENO);

@@ -60,7 +60,7 @@ const std::vector<Option>& serve_options() {
        .value = "N",
        .help = "most connections; more are refused with status 503",
        .otherwise = "256"},
-      {.name = "--body-limit", .value = "MIB", .help = "largest request", .otherwise = "16"},
+      {.name = "--body-limit", .value = "MIB", .help = "largest request", .otherwise = "4"},
       {.name = "--drain",
        .value = "SECONDS",
        .help = "time that running requests get to end after Ctrl-C or SIGTERM",
@@ -96,7 +96,7 @@ int serve(const Args& args) {
   namespace s = llm::serve;
   s::HttpLimits limits;
   limits.connections = static_cast<size_t>(args.integer("--connections", 256, 1, 65536));
-  limits.body_bytes = static_cast<size_t>(args.integer("--body-limit", 16, 1, 4096)) << 20;
+  limits.body_bytes = static_cast<size_t>(args.integer("--body-limit", 4, 1, 4096)) << 20;
   const s::SchedulerLimits waiting{.waiting = args.integer("--queue", 64, 0, 1 << 20),
                                    .chunk = args.integer("--chunk", 128, 1, 1 << 20)};
   const milliseconds drain(1000 * args.integer("--drain", 30, 0, 86'400));
@@ -122,14 +122,16 @@ int serve(const Args& args) {
                       .executable = executable_options(args)});
   s::EngineServed served(name_of(args), std::move(engine), std::move(text), waiting);
   api = std::make_unique<s::Api>(served, key);
-  std::cerr << "tenon: " << served.name() << " on http://" << host << ":" << server.port()
-            << (key.empty() ? "" : ", with an API key") << "\n"
+  std::cerr << "tenon: " << served.name() << " on http://"
+            << (host.find(':') == std::string::npos ? host : "[" + host + "]") << ":"
+            << server.port() << (key.empty() ? "" : ", with an API key") << "\n"
             << std::flush;
   if (server.run([&] { return interrupt.raised(); }, drain) > 0) {
     std::cerr << "tenon: ends the answers that still run\n";
     served.stop("the server is stopping");
-    // They see it at their next token.
-    server.run([] { return true; }, milliseconds(10'000));
+    // They see it at their next token. A connection that hangs in a write would use what is
+    // destroyed below.
+    if (server.run([] { return true; }, milliseconds(10'000)) > 0) std::_Exit(0);
   }
   return 0;
 }
@@ -147,7 +149,7 @@ Command llm_serve_command() {
           "curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\\n"
           "  -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'\n",
       .words = 1,
-      .completes = Completes::folder,
+      .completes = Completes::file,
       .run = serve};
 }
 

@@ -63,11 +63,12 @@ Value Step::multiply(Value x, Value w, const std::string& name, bool transposed,
   if (in_blocks(g.dtype(w))) {
     if (!transposed)
       throw Error(TENON_UNSUPPORTED, name + ": the columns of a weight in blocks are no rows");
+    if (f32_result) x = cast(x, f32);  // the result has the dtype of x
     if (bias) bias = cast(bias, g.dtype(x));
     Value y =
         g.add(op::dequant_matmul{.compute = s.block_product, .x = x, .w = w, .bias = bias}, name);
     if (residual) y = binary("add", y, residual);
-    return f32_result ? cast(y, f32) : y;
+    return y;
   }
   // A product takes one dtype, or a half beside f32.
   if (s.compute != f32 && g.dtype(w) != s.compute) w = cast(w, s.compute);
@@ -178,8 +179,8 @@ Value Step::positions() {
   return positions_;
 }
 
-// i64 [batch * time]: the row of each token in a cache [slots * capacity, ..]; -1 for tokens behind
-// the count.
+// i64 [batch * time]: the row of each token in a cache [slots * capacity, ..]; behind the count
+// slots * capacity, which the scatter skips.
 Value Step::cache_rows() {
   if (rows_) return rows_;
   const Value slot =

@@ -80,7 +80,7 @@ std::string Weights::found_name(const std::string& name) const {
 const TensorType& Weights::source(const std::string& name, const std::vector<int64_t>& dims,
                                   bool may_be_blocks) const {
   const std::string found = found_name(name);
-  if (found.empty()) throw Error(TENON_NOT_FOUND, "weight '" + name + "' is missing in the folder");
+  if (found.empty()) throw Error(TENON_NOT_FOUND, "weight '" + name + "' of the model is missing");
   const TensorType& type = tensors_.types.at(found);
   if (type.dtype != f32 && type.dtype != f16 && type.dtype != bf16 &&
       !(may_be_blocks && in_blocks(type.dtype)))
@@ -89,7 +89,7 @@ const TensorType& Weights::source(const std::string& name, const std::vector<int
                                        std::string(sdk::dtype_name(type.dtype)));
   if (type.dims != dims)
     throw Error(TENON_SHAPE_MISMATCH, "weight '" + found + "': expected " + dims_text(dims) +
-                                          " by config.json, got " + dims_text(type.dims));
+                                          " by its configuration, got " + dims_text(type.dims));
   return type;
 }
 
@@ -130,8 +130,9 @@ void Weights::check_unused(const std::function<bool(const std::string&)>& harmle
     used.insert(recipe.sources.begin(), recipe.sources.end());
   for (const auto& [name, type] : tensors_.types)
     if (!used.contains(name) && !harmless(name))
-      throw Error(TENON_UNSUPPORTED,
-                  "weight '" + name + "' is not used by the model that config.json describes");
+      throw Error(
+          TENON_UNSUPPORTED,
+          "weight '" + name + "' is not used by the model that the configuration describes");
 }
 
 void Weights::load(Store& store) const {

@@ -41,6 +41,7 @@ std::vector<float> llama3_divisors(const RopeConfig& rope, int64_t head, const s
   };
   const double factor = need("factor"), low = need("low_freq_factor"),
                high = need("high_freq_factor"), context = need("original_max_position_embeddings");
+  if (head > 65536) unsupported(file, "head_dim", "expected at most 65536");
   if (high <= low) unsupported(file, "high_freq_factor", "expected more than low_freq_factor");
   std::vector<float> out;
   for (int64_t i = 0; i < head / 2; ++i) {
@@ -181,7 +182,9 @@ class Keys {
   // Every how many layers attention is not limited to a window.
   int64_t pattern() const {
     const auto list = config_.find("layer_types");
-    if (list == config_.end())
+    if (list != config_.end() && !list->is_null() && !list->is_array())
+      unsupported(file_, "layer_types", "expected a list");
+    if (list == config_.end() || list->is_null())
       return field<int64_t>(config_, "sliding_window_pattern", file_).value_or(6);
     int64_t every = static_cast<int64_t>(list->size()) + 1;
     for (size_t i = 0; i < list->size(); ++i)

@@ -62,10 +62,10 @@ std::vector<std::byte> encoded(const GgufFormat& format, std::span<const float> 
       failures[worker] = std::current_exception();
     }
   };
-  std::vector<std::thread> others;
+  std::vector<std::jthread> others;  // joined also if one cannot be made
   for (size_t i = 1; i < workers; ++i) others.emplace_back(work, i);
   work(0);
-  for (std::thread& t : others) t.join();
+  for (std::jthread& t : others) t.join();
   for (const auto& failure : failures)
     if (failure) std::rethrow_exception(failure);
   return out;

@@ -103,6 +103,8 @@ class ToFolder {
                                                 "': expected the matrices of at most 4096 experts");
         p.dims.erase(p.dims.begin());
         for (p.expert = 0; p.expert < t.dims[0]; ++p.expert) {
+          if (planned_.size() >= size_t{1} << 18)
+            throw Error(TENON_UNSUPPORTED, file_ + ": more than 262144 tensors");
           p.name = numbered(pair.folder, layer, p.expert) + end;
           planned_.push_back(p);
         }
@@ -126,6 +128,10 @@ class ToFolder {
   // The content of a planned tensor, in the dtype of the folder.
   std::shared_ptr<Tensor> made(const Planned& p) {
     const GgufTensor t = model_.tensor(p.source);
+    // Before the memory is taken: a tensor of an unknown format may have any size.
+    if (t.format.empty() || !gguf_format(t.type).decodes)
+      throw Error(TENON_UNSUPPORTED,
+                  file_ + ": tensor '" + p.source + "': its format cannot be decoded");
     std::span<const std::byte> data = t.data;
     if (p.expert >= 0) {
       const size_t each = data.size() / static_cast<size_t>(t.dims[0]);
@@ -138,7 +144,8 @@ class ToFolder {
     }
     try {
       std::vector<float> numbers = gguf_decode<float>(gguf_format(t.type), data);
-      if (p.heads > 0 && !numbers.empty()) permute_rope(numbers, p.dims.at(0), p.heads, true);
+      if (p.heads > 0 && !numbers.empty())
+        permute_rope(numbers, p.dims.empty() ? 0 : p.dims[0], p.heads, true);
       if (p.minus_one)
         for (float& v : numbers) v -= 1;
       detail::check(tenon_convert(f32, numbers.data(), dtype_, out->data(), numbers.size()));
@@ -186,6 +193,10 @@ class ToFolder {
     if (shards > 1)
       write_text("model.safetensors.index.json",
                  Json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n");
+    else {  // readers prefer an index, also one of an earlier model
+      std::error_code error;
+      std::filesystem::remove(folder_ + "/model.safetensors.index.json", error);
+    }
   }
 
   // Beside its place, then renamed.

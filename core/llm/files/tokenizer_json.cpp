@@ -119,6 +119,9 @@ class Builder {
       float score;
       size_t left, right;
     };
+    for (const float s : scores)
+      if (!std::isfinite(s))
+        throw Error(TENON_CORRUPT, file_ + ": a score of a token is not finite");
     std::vector<Merge> all;
     for (size_t i = 0; i < tokens_.size(); ++i) {
       const std::string_view t = tokens_[i];

@@ -14,7 +14,8 @@ namespace {
 constexpr size_t kMostNodes = 1'000'000;   // of a grammar
 constexpr size_t kMostStates = 20'000;     // at once, of a matcher
 constexpr size_t kMostFrames = 1'000'000;  // likewise
-constexpr size_t kMostPositions = 20'000;  // of one state
+constexpr size_t kMostPositions = 2'000;   // of one state
+constexpr size_t kMostKept = 2'000'000;    // positions of all states
 constexpr size_t kMostMasks = 256;         // kept, of a matcher
 constexpr uint32_t kMostDepth = 200;       // rules inside rules; deeper texts are not allowed
 
@@ -197,6 +198,10 @@ int32_t GrammarMatcher::intern(Positions positions, bool complete) {
   if (states_.size() >= kMostStates)
     throw Error(TENON_OUT_OF_MEMORY, "grammar: one token leads to more than " +
                                          std::to_string(kMostStates / 2) + " states");
+  kept_ += positions.size();
+  if (kept_ > kMostKept)
+    throw Error(TENON_OUT_OF_MEMORY, "grammar: one token leads to states of more than " +
+                                         std::to_string(kMostKept / 2) + " positions");
   auto state = std::make_unique<State>();
   state->positions = positions;
   state->complete = complete;
@@ -226,7 +231,9 @@ int32_t GrammarMatcher::step(int32_t from, uint8_t byte) {
 
 // Forgets states and frames that the current and the first position do not need.
 void GrammarMatcher::shrink() {
-  if (states_.size() < kMostStates / 2 && frames_.size() < kMostFrames / 2) return;
+  if (states_.size() < kMostStates / 2 && frames_.size() < kMostFrames / 2 && kept_ < kMostKept / 2)
+    return;
+  kept_ = 0;
   const std::vector<Frame> frames = std::exchange(frames_, {Frame{0, 0, 0}});
   frame_index_.clear();
   const auto states = std::exchange(states_, {});

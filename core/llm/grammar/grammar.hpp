@@ -99,6 +99,7 @@ class GrammarMatcher {
   std::vector<std::unique_ptr<State>> states_;
   std::map<std::pair<Positions, bool>, int32_t> state_index_;
   std::unordered_map<int32_t, std::vector<uint64_t>> masks_;  // of states: most texts stay in few
+  size_t kept_ = 0;                                           // positions of the states
   int32_t start_ = 0, at_ = 0;
 };
 

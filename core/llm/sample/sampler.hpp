@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses tokens from logits.
 //
-// The steps and their order are those of llama.cpp: logit bias, allowed tokens, penalties, top-k, top-p, min-p,
+// The steps and their order are those of llama.cpp: logit bias, penalties, allowed tokens, top-k, top-p, min-p,
 // temperature, draw. So top-p and min-p see probabilities at temperature 1. Penalties are those of llama.cpp (repetition)
 // and of the OpenAI protocol (presence, frequency), which also defines bias and log probabilities.
 #pragma once

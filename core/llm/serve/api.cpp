@@ -28,11 +28,30 @@ unsigned status_of(const Error& e) {
       return 400;
     case TENON_NOT_FOUND:
       return 404;
+    case TENON_CANCELLED:  // the server is stopping
     case TENON_OUT_OF_MEMORY:
       return 503;
     default:
       return 500;
   }
+}
+
+// "a%20b" to "a b". What is no code stays.
+std::string percent_decoded(const std::string& text) {
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
+  };
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool code =
+        text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
+    out += code ? static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2])) : text[i];
+    if (code) i += 2;
+  }
+  return out;
 }
 
 // What must be GET or POST; empty: no such path.
@@ -133,7 +152,7 @@ unsigned Api::models(const std::string& path, HttpReply& reply) {
                    {"owned_by", "tenon"},
                    {"meta", {{"n_ctx", served_.context()}, {"n_vocab", served_.vocabulary()}}}};
   if (path == "/models") return json(reply, {{"object", "list"}, {"data", Json::array({model})}});
-  check_model(path.substr(std::string_view("/models/").size()));
+  check_model(percent_decoded(path.substr(std::string_view("/models/").size())));
   return json(reply, model);
 }
 

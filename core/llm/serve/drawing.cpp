@@ -17,7 +17,7 @@ SampleOptions options_of(const Wanted& wanted) {
   SampleOptions o;
   o.temperature = d.temperature;
   o.top_k = d.top_k;
-  o.top_p = d.top_p;
+  o.top_p = std::max(d.top_p, 1e-9);  // 0 is the most likely token
   o.min_p = d.min_p;
   o.repetition_penalty = d.repetition_penalty;
   o.presence_penalty = d.presence_penalty;

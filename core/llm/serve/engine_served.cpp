@@ -9,11 +9,15 @@ namespace {
 
 class TextDecoding final : public Decoding {
  public:
-  explicit TextDecoding(const Tokenizer& tokenizer) : words_(tokenizer) {}
-  std::string push(int32_t token) override { return words_.push(token); }
+  explicit TextDecoding(const Tokenizer& tokenizer) : tokenizer_(tokenizer), words_(tokenizer) {}
+  // Models may have more logits than the vocabulary has tokens.
+  std::string push(int32_t token) override {
+    return tokenizer_.has(token) ? words_.push(token) : "";
+  }
   std::string finish() override { return words_.flush(); }
 
  private:
+  const Tokenizer& tokenizer_;
   Detokenizer words_;
 };
 
@@ -85,6 +89,12 @@ std::vector<int32_t> EngineServed::chat_tokens(const nlohmann::ordered_json& mes
 }
 
 std::unique_ptr<Answer> EngineServed::submit(Wanted wanted) {
+  // In a step of several answers, a token that the model lacks would fail them all.
+  for (const int32_t t : wanted.prompt)
+    if (t < 0 || t >= vocabulary())
+      throw Error(TENON_INVALID_ARGUMENT, "prompt: the model has no token " + std::to_string(t) +
+                                              ", only tokens below " +
+                                              std::to_string(vocabulary()));
   return scheduler_->submit(std::move(wanted));
 }
 

@@ -55,7 +55,7 @@ class Fields {
     // Clients that have only one type of number send 5.0 for 5.
     if (j->is_number_float()) {
       const double d = j->get<double>();
-      if (!(d >= static_cast<double>(least) && d <= static_cast<double>(most)) ||
+      if (!(d >= static_cast<double>(least) && d <= static_cast<double>(most)) || d >= 0x1p63 ||
           d != std::floor(d))
         refuse_form(name, form);
       return static_cast<int64_t>(d);

@@ -88,7 +88,7 @@ struct Api::Batch {
   void send(Running& r, const Choice& part) {
     const bool empty = part.text.empty() && part.tokens.empty() && part.finish == Finish::none;
     if (empty && r.opened) return;
-    const auto offset = static_cast<int64_t>(r.all.text.size());
+    const int64_t offset = characters(r.all.text);
     reply.write(event(chunk(head, part, !r.opened, logprobs(), request.usage_in_stream, offset)));
     r.opened = true;
   }

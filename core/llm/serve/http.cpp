@@ -52,7 +52,12 @@ class BeastReply final : public HttpReply {
     r.content_length(body.size());
     within_limit();
     error_code error;
-    http::write(connection_, r, error);
+    if (only_header_) {
+      http::response_serializer<http::span_body<const char>> serializer{r};
+      http::write_header(connection_, serializer, error);
+    } else {
+      http::write(connection_, r, error);
+    }
     note(error);
   }
 
@@ -98,6 +103,7 @@ class BeastReply final : public HttpReply {
 
   bool gone() const override { return gone_ || connection_.closed(); }
 
+  void only_header() { only_header_ = true; }
   bool begun() const { return begun_; }
   // The connection can take another request.
   bool reusable() const { return keep_alive_ && ended_ && !gone_; }
@@ -119,7 +125,7 @@ class BeastReply final : public HttpReply {
   unsigned version_;
   bool keep_alive_;
   std::chrono::milliseconds write_limit_;
-  bool begun_ = false, ended_ = false, chunks_ = false, gone_ = false;
+  bool begun_ = false, ended_ = false, chunks_ = false, gone_ = false, only_header_ = false;
 };
 
 // What a request that cannot be read is answered with; 0: nothing, the client has gone.
@@ -184,13 +190,16 @@ class Session {
     }
     if (!error) http::read(connection_, buffer_, parser, error);
     if (error) {
-      if (const unsigned status = status_of(error))
-        BeastReply(connection_, 11, false, limits_.write)
-            .send(status, kJson, refuse_(status, text_of(status, error, limits_)), {});
+      if (const unsigned status = status_of(error)) refuse(status, text_of(status, error, limits_));
       return false;
     }
     auto message = parser.release();
     BeastReply reply(connection_, message.version(), message.keep_alive(), limits_.write);
+    // What GET would say, without the body.
+    if (message.method() == http::verb::head) {
+      reply.only_header();
+      message.method(http::verb::get);
+    }
     answer(request_of(message), reply);
     return reply.reusable();
   }
@@ -199,6 +208,7 @@ class Session {
   void refuse(unsigned status, const std::string& text) {
     BeastReply(connection_, 11, false, limits_.write)
         .send(status, kJson, refuse_(status, text), {});
+    connection_.linger();
   }
 
  private:
@@ -251,7 +261,11 @@ size_t HttpServer::run(const std::function<bool()>& stop, std::chrono::milliseco
           if (s->draining) break;
           ++s->busy;
         }
-        const bool more = session.next();
+        bool more = false;
+        try {
+          more = session.next();
+        } catch (const std::exception&) {  // no memory for the request: the connection is closed
+        }
         {
           const std::lock_guard lock(s->mutex);
           --s->busy;
@@ -286,6 +300,7 @@ size_t HttpServer::run(const std::function<bool()>& stop, std::chrono::milliseco
       --shared_->open;
     }
   }
+  listener_.close();
   std::unique_lock lock(shared_->mutex);
   shared_->draining = true;
   shared_->ended.wait_for(lock, drain, [&] { return shared_->open == 0; });

@@ -19,7 +19,7 @@ namespace tenon::llm::serve {
 struct HttpLimits {
   size_t connections = 256;                 // more are answered with 503
   size_t header_bytes = 16 << 10;           // more are answered with 431
-  size_t body_bytes = 16 << 20;             // more are answered with 413
+  size_t body_bytes = 4 << 20;              // more are answered with 413
   std::chrono::milliseconds idle{60'000};   // between two requests of a connection
   std::chrono::milliseconds read{30'000};   // of a whole request, from its first byte; then 408
   std::chrono::milliseconds write{30'000};  // of one write: a client that reads nothing is dropped

@@ -56,7 +56,8 @@ async function start() {
   if (r.ok) { model = (await r.json()).data[0].id; get("name").textContent = model; }
 }
 async function send(text) {
-  messages.push({role: "user", content: text});
+  const mine = messages;  // "New chat" starts another list
+  mine.push({role: "user", content: text});
   show("user", text);
   const box = show("assistant", "");
   let answer = "", pieces = 0;
@@ -65,7 +66,7 @@ async function send(text) {
   get("send").textContent = "Stop";
   try {
     const r = await fetch("v1/chat/completions", {method: "POST", headers: headers(),
-      signal: running.signal, body: JSON.stringify({model, messages, stream: true})});
+      signal: running.signal, body: JSON.stringify({model, messages: mine, stream: true})});
     if (!r.ok) throw new Error((await r.json()).error.message);
     const reader = r.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";
@@ -91,7 +92,7 @@ async function send(text) {
   }
   running = null;
   get("send").textContent = "Send";
-  messages.push({role: "assistant", content: answer});
+  mine.push({role: "assistant", content: answer});
 }
 get("form").addEventListener("submit", e => {
   e.preventDefault();

@@ -5,12 +5,15 @@
 
 #include <cstdlib>
 
+#include "llm/chat/json_text.hpp"
 #include "llm/serve/fields.hpp"
+#include "tenon/tenon.hpp"
 
 namespace tenon::llm::serve {
 namespace {
 
-constexpr size_t kDepth = 64;     // of the body's JSON
+constexpr int kDepth = 64;        // of the body's JSON
+constexpr size_t kKeys = 16'384;  // in its objects; finding one takes time for each of its object
 constexpr int64_t kAnswers = 16;  // "n", and prompts of one request
 constexpr size_t kStops = 16;
 constexpr int64_t kTopLogprobs = 20;
@@ -153,6 +156,22 @@ Json tools_of(Fields& f) {
   return tools;
 }
 
+// Clients send the arguments of calls as a text of JSON; templates want the object.
+void read_arguments(Json& calls) {
+  if (!calls.is_array()) return;
+  for (Json& call : calls) {
+    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
+    Json& function = call["function"];
+    const auto arguments = function.find("arguments");
+    if (arguments == function.end() || !arguments->is_string()) continue;
+    try {
+      Json object = parse_json(arguments->get<std::string>(), "arguments");
+      if (object.is_object()) *arguments = std::move(object);
+    } catch (const Error&) {  // a text that is no JSON stays a text
+    }
+  }
+}
+
 // Messages go to the model's template as they are, but for contents in parts, which templates of
 // text models do not know: their texts are joined.
 Json messages_of(Fields& f) {
@@ -163,6 +182,8 @@ Json messages_of(Fields& f) {
     const std::string where = "messages[" + std::to_string(i) + "]";
     Fields m(messages[i], where);
     if (m.text("role", "").empty()) m.refuse_form("role", "a text");
+    if (const auto calls = messages[i].find("tool_calls"); calls != messages[i].end())
+      read_arguments(*calls);
     const Json* content = m.find("content");
     if (!content || content->is_string()) continue;
     if (!content->is_array()) m.refuse_form("content", "a text or a list of parts");
@@ -200,20 +221,33 @@ Json error_json(const HttpError& e) {
 }
 
 Json parse_body(const std::string& body) {
-  // The library's parser is recursive in nothing, but its destructor and copies are: the depth
-  // is bounded while it parses.
-  bool deep = false;
-  const auto bounded = [&](int depth, Json::parse_event_t, Json&) {
-    deep = deep || depth > static_cast<int>(kDepth);
-    return !deep;
-  };
+  // Bounded before it is parsed: the library frees and copies values by recursion, and finds keys
+  // one by one. Text that is no JSON may count wrongly here; the parser refuses it.
+  int depth = 0;
+  size_t keys = 0;
+  bool in_text = false;
+  for (size_t i = 0; i < body.size(); ++i) {
+    const char c = body[i];
+    if (in_text) {
+      if (c == '\\') ++i;
+      in_text = c != '"';
+      continue;
+    }
+    in_text = c == '"';
+    if (c == '{' || c == '[') ++depth;
+    if (c == '}' || c == ']') --depth;
+    if (c == ':') ++keys;
+    if (depth > kDepth)
+      throw HttpError{400, "the body is nested deeper than " + std::to_string(kDepth)};
+    if (keys > kKeys)
+      throw HttpError{400, "the body has more than " + std::to_string(kKeys) + " keys"};
+  }
   Json json;
   try {
-    json = Json::parse(body, bounded);
+    json = Json::parse(body);
   } catch (const Json::exception& e) {
     throw HttpError{400, std::string("the body is not JSON: ") + e.what()};
   }
-  if (deep) throw HttpError{400, "the body is nested deeper than " + std::to_string(kDepth)};
   if (!json.is_object()) throw HttpError{400, "the body must be a JSON object"};
   return json;
 }

@@ -45,8 +45,6 @@ struct CompletionRequest : AnswerRequest {
   bool echo = false;
 };
 
-enum class ToolChoice : uint8_t { automatic, none, required };
-
 // POST /v1/chat/completions
 struct ChatRequest : AnswerRequest {
   Json messages;

@@ -2,6 +2,7 @@
 // Builds the JSON of answers.
 #include "llm/serve/response.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <random>
@@ -61,7 +62,7 @@ Json list_logprobs(const std::vector<DrawnToken>& tokens, int64_t offset) {
     for (const TokenLogprob& other : t.top) top[name_of(other)] = other.logprob;
     tops.push_back(std::move(top));
     offsets.push_back(offset);
-    offset += static_cast<int64_t>(t.drawn.text.size());
+    offset += characters(t.drawn.text);
   }
   return {{"tokens", std::move(texts)},
           {"token_logprobs", std::move(values)},
@@ -114,6 +115,10 @@ std::string base64_of(const std::vector<float>& v) {
 }
 
 }  // namespace
+
+int64_t characters(const std::string& text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
+}
 
 std::string dumped(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -31,6 +31,9 @@ struct Usage {
   int64_t prompt = 0, cached = 0, made = 0;
 };
 
+// Characters of UTF-8: what offsets in texts count.
+int64_t characters(const std::string& text);
+
 // JSON as UTF-8; bytes that are no character become U+FFFD.
 std::string dumped(const Json& json);
 

@@ -160,7 +160,16 @@ void Scheduler::loop() {
       drop_cancelled();
       admit();
     }
-    if (busy()) run_step();
+    if (!busy()) continue;
+    try {
+      run_step();
+    } catch (...) {  // no memory: what the sequences hold is not known any more
+      const std::lock_guard lock(mutex_);
+      for (Slot& s : slots_) {
+        s.tokens.clear();
+        if (s.task) std::exchange(s.task, nullptr)->fail(std::current_exception());
+      }
+    }
   }
 }
 
@@ -179,7 +188,10 @@ size_t Scheduler::best_slot(const std::vector<int32_t>& prompt) const {
     if (slots_[i].task) continue;
     const auto& have = slots_[i].tokens;
     const auto split = std::mismatch(have.begin(), have.end(), prompt.begin(), prompt.end()).first;
-    const int64_t shared = split - have.begin();
+    int64_t shared = split - have.begin();
+    // All chats begin with the template's words. Taking a slot for these alone would throw away what
+    // another conversation comes back to.
+    if (2 * shared < static_cast<int64_t>(have.size())) shared = 0;
     if (shared > most || (shared == most && slots_[i].used < slots_[best].used)) {
       most = shared;
       best = i;

@@ -17,7 +17,8 @@
 
 namespace tenon::llm::serve {
 
-// A model with slots, one sequence each. Used by one thread.
+// A model with slots, one sequence each. step() and truncate() are called by one thread, the others
+// by any.
 class Sequences {
  public:
   struct Part {

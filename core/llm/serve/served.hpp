@@ -91,7 +91,8 @@ class Served {
   virtual int64_t vocabulary() const = 0;  // token ids are below it
   virtual int64_t created() const = 0;     // seconds since 1970
 
-  // special: beginning-of-text as the model wants it, and special tokens that the text spells out.
+  // special: with the tokens that the model wants around a text. Special tokens that the text spells
+  // out are read in either case.
   virtual std::vector<int32_t> tokenize(const std::string& text, bool special) const = 0;
   virtual std::string detokenize(const std::vector<int32_t>& tokens) const = 0;
   // What the model's chat template makes of a conversation, as tokens. Throws tenon::Error if the
@@ -102,7 +103,7 @@ class Served {
 
   // Throws Busy, or tenon::Error if the prompt does not fit.
   virtual std::unique_ptr<Answer> submit(Wanted wanted) = 0;
-  // One vector of length 1 per prompt.
+  // One vector of norm 1 per prompt.
   virtual std::vector<std::vector<float>> embed(
       const std::vector<std::vector<int32_t>>& prompts) = 0;
   virtual ServedNumbers numbers() const = 0;

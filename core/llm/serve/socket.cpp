@@ -105,7 +105,8 @@ Listener::Listener(const std::string& host, uint16_t port) {
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> all(found, &::freeaddrinfo);
   int why = 0;
   for (const addrinfo* a = found; a && fd_ < 0; a = a->ai_next) {
-    const int fd = ::socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
+    const int fd =
+        ::socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, a->ai_protocol);
     const int on = 1;
     // A server that was just stopped leaves connections that wait; they must not keep the port.
     if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -125,17 +126,32 @@ Listener::Listener(const std::string& host, uint16_t port) {
                                             : reinterpret_cast<sockaddr_in&>(bound).sin_port);
 }
 
-Listener::~Listener() {
+void Connection::linger() {
+  ::shutdown(fd_, SHUT_WR);
+  set_deadline(Clock::now() + std::chrono::seconds(1));
+  char rest[4096];
+  error_code error;
+  while (read(rest, sizeof rest, error) > 0) {
+  }
+}
+
+Listener::~Listener() { close(); }
+
+void Listener::close() {
   if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
 }
 
 int Listener::accept(std::chrono::milliseconds wait) const {
+  if (fd_ < 0) return -1;
   pollfd p{fd_, POLLIN, 0};
   if (::poll(&p, 1, milliseconds(wait)) <= 0) return -1;
   const int fd = ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   // A token is a small write, and each should leave at once.
   const int on = 1;
   if (fd >= 0) ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  // No descriptors are left: another try at once would fail likewise.
+  if (fd < 0 && (errno == EMFILE || errno == ENFILE)) ::poll(nullptr, 0, 20);
   return fd;
 }
 

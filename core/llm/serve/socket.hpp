@@ -33,6 +33,11 @@ class Connection {
   // next request) stay unread.
   bool closed() const;
 
+  // Ends an answer to a request that was not read to its end: tells the client that nothing more
+  // comes, and reads what it still sends for a second. Closed at once, the system would throw the
+  // answer away.
+  void linger();
+
   // The requirements of Beast's SyncReadStream and SyncWriteStream.
   template <class Buffers>
   size_t read_some(const Buffers& buffers, boost::system::error_code& error) {
@@ -93,6 +98,8 @@ class Listener {
   uint16_t port() const { return port_; }
   // Waits for the next client, at most for `wait`. Returns its socket, or -1 if none came.
   int accept(std::chrono::milliseconds wait) const;
+  // Refuses clients from now on.
+  void close();
 
  private:
   int fd_ = -1;

@@ -62,7 +62,10 @@ std::string ToolParser::push(const std::string& part) {
   else
     safe = held_.size() - std::max(partial(held_, kOpen), partial(held_, kList));
   // White space before a call is no content.
-  if (blank_ && held_.find_first_not_of(kSpace) >= safe) return "";
+  if (blank_ && held_.find_first_not_of(kSpace) >= safe) {
+    if (in_call_) held_.erase(0, safe);
+    return "";
+  }
   blank_ = false;
   const std::string text = held_.substr(0, safe);
   held_.erase(0, safe);

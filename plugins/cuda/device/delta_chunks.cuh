@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kernels of gated_delta_rule in chunks of 64 tokens share (from sm_80 on): places of chunks,
 // rows in shared memory, products of a warp on tensor cores.
+//variant: TYPE=bf16 KEYS=64
 #pragma once
 #include "delta_rule.args.cuh"
 #include "rows.cuh"

@@ -26,7 +26,8 @@ TEST_SUITE("llm/scheduler") {
 
   struct Model final : Sequences {
     std::vector<Tokens> held;
-    int64_t most, steps = 0, widest = 0, read = 0, longest_step = 0;
+    int64_t most;
+    std::atomic<int64_t> widest{0}, read{0}, longest_step{0};
     std::atomic<bool> hold{false}, fails{false};
     std::atomic<int> entered{0};
     bool recurrent = false;
@@ -38,8 +39,7 @@ TEST_SUITE("llm/scheduler") {
       ++entered;
       while (hold) std::this_thread::sleep_for(milliseconds(1));
       if (fails.exchange(false)) throw tenon::Error(TENON_DEVICE_LOST, "step: broken");
-      ++steps;
-      widest = std::max(widest, static_cast<int64_t>(parts.size()));
+      widest = std::max(widest.load(), static_cast<int64_t>(parts.size()));
       std::vector<std::vector<float>> out;
       int64_t total = 0;
       std::vector<bool> seen(held.size());
@@ -56,7 +56,7 @@ TEST_SUITE("llm/scheduler") {
         logits[static_cast<size_t>(next_token(h))] = 1;
         out.push_back(std::move(logits));
       }
-      longest_step = std::max(longest_step, total);
+      longest_step = std::max(longest_step.load(), total);
       return out;
     }
     bool truncate(int64_t slot, int64_t length) override {

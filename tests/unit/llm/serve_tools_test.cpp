@@ -28,7 +28,9 @@ TEST_SUITE("llm/tool_calls") {
     const std::string call = R"({"name": "add", "arguments": {"a": 1, "b": "x"}})";
     const std::string forms[] = {"<tool_call>\n" + call + "\n</tool_call>",
                                  "<tool_call>" + call,  // the end was cut off by a stop text
+                                 "\n<tool_call>" + call + "</tool_call>",
                                  "[TOOL_CALLS][" + call + "]",
+                                 " [TOOL_CALLS][" + call + "]",
                                  "[TOOL_CALLS] " + call,
                                  "\n  " + call + "\n",
                                  "[" + call + "]",
