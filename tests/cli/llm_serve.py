@@ -175,13 +175,12 @@ def main():
         check("without the key", server.ask("GET", "/v1/models")[0] == 401)
         key = {"Authorization": "Bearer secret"}
         check("with the key", server.ask("GET", "/v1/models", headers=key)[0] == 200)
-        # An answer that runs when the server is told to stop comes to its end; a second one finds no room.
+        # An answer that runs when the server is told to stop comes to its end.
         long = {"prompt": "a", "max_tokens": 150, "ignore_eos": True, "temperature": 0, "stream": True}
         c = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
         c.request("POST", "/v1/completions", json.dumps(long), key)
         r = c.getresponse()
         r.readline()
-        check("a full queue", server.ask("POST", "/v1/completions", {**long, "stream": False}, key)[0] == 429)
         server.process.send_signal(signal.SIGTERM)
         text = "data: {}\n" + r.read().decode()
         check("the answer ended", text.endswith("data: [DONE]\n\n"), text[-200:])

@@ -80,7 +80,7 @@ std::string Weights::found_name(const std::string& name) const {
 const TensorType& Weights::source(const std::string& name, const std::vector<int64_t>& dims,
                                   bool may_be_blocks) const {
   const std::string found = found_name(name);
-  if (found.empty()) throw Error(TENON_NOT_FOUND, "weight '" + name + "' of the model is missing");
+  if (found.empty()) throw Error(TENON_NOT_FOUND, "weight '" + name + "' is missing in the model");
   const TensorType& type = tensors_.types.at(found);
   if (type.dtype != f32 && type.dtype != f16 && type.dtype != bf16 &&
       !(may_be_blocks && in_blocks(type.dtype)))

@@ -191,7 +191,7 @@ size_t Scheduler::best_slot(const std::vector<int32_t>& prompt) const {
     int64_t shared = split - have.begin();
     // All chats begin with the template's words. Taking a slot for these alone would throw away what
     // another conversation comes back to.
-    if (2 * shared < static_cast<int64_t>(have.size())) shared = 0;
+    if (2 * shared < static_cast<int64_t>(std::min(have.size(), prompt.size()))) shared = 0;
     if (shared > most || (shared == most && slots_[i].used < slots_[best].used)) {
       most = shared;
       best = i;

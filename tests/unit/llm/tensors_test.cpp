@@ -80,7 +80,7 @@ TEST_SUITE("llm/tensors") {
     CHECK(w.plain("model.b", {2}) == TensorType(f32, {2}));  // the file has it without the prefix
     CHECK_THROWS_WITH_AS(w.plain("model.x", {2}), doctest::Contains("'model.x' is missing"), Error);
     CHECK_THROWS_WITH_AS(w.plain("model.a", {2, 1}),
-                         doctest::Contains("expected [2, 1] by config.json, got [2]"), Error);
+                         doctest::Contains("expected [2, 1] by its configuration, got [2]"), Error);
     CHECK_THROWS_WITH_AS(w.check_unused([](const std::string&) { return false; }),
                          doctest::Contains("'c' is not used"), Error);
     w.check_unused([](const std::string& name) { return name == "c"; });
