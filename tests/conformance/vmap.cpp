@@ -32,9 +32,8 @@ size_t product(const Dims& dims, size_t first, size_t last) {
 }
 // Copies example e between its own tensor and the batch.
 void copy_example(HostTensor& batch, HostTensor& one, size_t axis, size_t e, bool into) {
-  const size_t width = tenon_dtype_bits(one.type.dtype) / 8;
   const size_t outer = product(one.type.dims, 0, axis);
-  const size_t inner = product(one.type.dims, axis, one.type.dims.size()) * width;
+  const size_t inner = outer ? one.bytes.size() / outer : 0;
   for (size_t o = 0; o < outer && inner; ++o) {
     std::byte* const in_batch = batch.bytes.data() + (o * kExamples + e) * inner;
     std::byte* const alone = one.bytes.data() + o * inner;
@@ -115,7 +114,9 @@ class Case : public CaseJudge {
               inputs.emplace(names[k].name, one);
               continue;
             }
-            const size_t axis = way == 0 ? k % (one.type.dims.size() + 1) : 0;
+            // Blocks cannot be transposed: their examples lie one after the other.
+            const bool in_front = way > 0 || tenon_dtype_bits(one.type.dtype) == 0;
+            const size_t axis = in_front ? 0 : k % (one.type.dims.size() + 1);
             HostTensor batch({one.type.dtype, with_axis(one.type.dims, axis)});
             for (size_t e = 0; e < kExamples; ++e)
               copy_example(batch, examples_[e].at(names[k].name), axis, e, true);
