@@ -163,11 +163,4 @@ ExecutableOptions executable_options(const Args& args) {
   return options;
 }
 
-llm::Products llm_products(const Args& args) {
-  const std::string kind = args.text("--products");
-  return kind.empty()     ? llm::Products::device
-         : kind == "int8" ? llm::Products::int8
-                          : llm::Products::f32;
-}
-
 }  // namespace tenon::cli

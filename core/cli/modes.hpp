@@ -4,7 +4,6 @@
 #pragma once
 
 #include "cli/command.hpp"
-#include "llm/engine.hpp"
 
 namespace tenon::cli {
 
@@ -17,8 +16,5 @@ Option bucket_option();
 
 // Compiling ahead of time shows progress on a terminal, and ends with TENON_CANCELLED on Ctrl-C.
 ExecutableOptions executable_options(const Args& args);
-
-// The value of --products of the commands over core/llm.
-llm::Products llm_products(const Args& args);
 
 }  // namespace tenon::cli

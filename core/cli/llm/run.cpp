@@ -12,10 +12,9 @@
 #include "cli/command.hpp"
 #include "cli/input.hpp"
 #include "cli/interrupt.hpp"
-#include "cli/modes.hpp"
+#include "cli/llm/options.hpp"
 #include "cli/progress.hpp"
 #include "cli/terminal.hpp"
-#include "llm/engine.hpp"
 #include "llm/model_text.hpp"
 
 namespace tenon::cli {
@@ -25,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 using Ids = std::vector<int64_t>;
 
 const std::vector<Option>& run_options() {
-  static const std::vector<Option> options = {
+  static const std::vector<Option> options = with_engine_options({
       {.name = "--prompt",
        .value = "TEXT",
        .help = "question to answer, or text to continue [read from standard input]"},
@@ -45,28 +44,9 @@ const std::vector<Option>& run_options() {
        .help = "sampling temperature; 0 is --greedy",
        .otherwise = "0.8"},
       {.name = "--seed", .value = "N", .help = "sampling seed", .otherwise = "0"},
-      {.name = "--context",
-       .value = "N",
-       .help = "most tokens of prompt and answer together",
-       .otherwise = "4096, or the model's own limit"},
-      {.name = "--compute",
-       .value = "DTYPE",
-       .help = "dtype of activations and cache",
-       .otherwise = "f32 on the cpu, elsewhere that of the weights",
-       .choices = {"f32", "f16", "bf16"}},
-      {.name = "--products",
-       .value = "KIND",
-       .help =
-           "products with quantized weights: int8 rounds activations to blocks of 8-bit integers",
-       .otherwise = "int8 on the cpu, f32 elsewhere",
-       .choices = {"int8", "f32"}},
       {.name = "--ignore-end", .help = "continue after an end token"},
-      memory_option(),
-      pin_option(),
-      exec_option(),
-      compile_option(),
       trace_option(),
-  };
+  });
   return options;
 }
 
@@ -85,14 +65,6 @@ Ids ids_of(const std::string& text) {
     ids.push_back(id);
   }
   return ids;
-}
-
-tenon_dtype compute_of(const Args& args) {
-  const std::string name = args.text("--compute");
-  return name == "f32"    ? tenon_dtype{f32}
-         : name == "f16"  ? tenon_dtype{f16}
-         : name == "bf16" ? tenon_dtype{bf16}
-                          : tenon_dtype{TENON_DTYPE_NONE};
 }
 
 // The prompt of the command line or of a file. Nothing: the user types a conversation.
@@ -156,12 +128,7 @@ class Session {
         temperature_(args.has("--greedy") ? 0 : args.number("--temperature", 0.8, 0, 1e6)),
         seed_(static_cast<uint64_t>(args.integer("--seed", 0, 0, INT64_MAX))),
         stop_at_end_(!args.has("--ignore-end")),
-        engine_(runtime, args.words()[0],
-                {.device = device_of(args),
-                 .context = args.integer("--context", 0, 1, int64_t{1} << 24),
-                 .compute = compute_of(args),
-                 .products = llm_products(args),
-                 .executable = executable_options(args)}) {}
+        engine_(runtime, model_of(args), engine_options(args, 1)) {}
 
   // Prints the answer and the speed. Returns the answer's text.
   std::string answer(const Ids& prompt) {
@@ -243,7 +210,7 @@ void converse(Session& session, const llm::ModelText& text, std::vector<llm::Mes
 }
 
 int run(const Args& args) {
-  if (args.words().empty()) throw UsageError("expected a model: a folder or a GGUF file");
+  const std::string& model = model_of(args);
   if (args.has("--greedy")) args.refuse({"--temperature", "--seed"}, "has no effect with --greedy");
   const bool as_ids = args.has("--ids");
   if (as_ids)
@@ -254,7 +221,7 @@ int run(const Args& args) {
   std::vector<llm::Message> messages;
   bool typed = false;
   if (!as_ids) {
-    text.emplace(llm::ModelText::read(args.words()[0]));
+    text.emplace(llm::ModelText::read(model));
     const bool chat = text->has_chat() && !args.has("--raw");
     if (args.has("--system")) {
       if (!chat) throw UsageError("--system: the model has no chat template");

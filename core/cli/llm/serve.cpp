@@ -7,7 +7,7 @@
 #include "cli/command.hpp"
 #include "cli/input.hpp"
 #include "cli/interrupt.hpp"
-#include "cli/modes.hpp"
+#include "cli/llm/options.hpp"
 #include "llm/serve/api.hpp"
 #include "llm/serve/engine_served.hpp"
 
@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 
 const std::vector<Option>& serve_options() {
-  static const std::vector<Option> options = {
+  static const std::vector<Option> options = with_engine_options({
       {.name = "--host",
        .value = "ADDRESS",
        .help = "address to listen on; 0.0.0.0 is every address of this machine",
@@ -38,16 +38,6 @@ const std::vector<Option>& serve_options() {
        .value = "N",
        .help = "most requests that are answered at the same time",
        .otherwise = "4"},
-      {.name = "--context",
-       .value = "N",
-       .help = "most tokens of a request and its answer together",
-       .otherwise = "4096, or the model's own limit"},
-      {.name = "--products",
-       .value = "KIND",
-       .help =
-           "products with quantized weights: int8 rounds activations to blocks of 8-bit integers",
-       .otherwise = "int8 on the cpu, f32 elsewhere",
-       .choices = {"int8", "f32"}},
       {.name = "--queue",
        .value = "N",
        .help = "most requests that wait; more are refused with status 429",
@@ -65,11 +55,7 @@ const std::vector<Option>& serve_options() {
        .value = "SECONDS",
        .help = "time that running requests get to end after Ctrl-C or SIGTERM",
        .otherwise = "30"},
-      memory_option(),
-      pin_option(),
-      exec_option(),
-      compile_option(),
-  };
+  });
   return options;
 }
 
@@ -86,13 +72,13 @@ std::string key_of(const Args& args) {
 
 std::string name_of(const Args& args) {
   if (args.has("--name")) return args.text("--name");
-  std::filesystem::path path = std::filesystem::absolute(args.words()[0]).lexically_normal();
+  std::filesystem::path path = std::filesystem::absolute(model_of(args)).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
   return (path.extension() == ".gguf" ? path.stem() : path.filename()).string();
 }
 
 int serve(const Args& args) {
-  if (args.words().empty()) throw UsageError("expected a model: a folder or a .gguf file");
+  const std::string& model = model_of(args);
   namespace s = llm::serve;
   s::HttpLimits limits;
   limits.connections = static_cast<size_t>(args.integer("--connections", 256, 1, 65536));
@@ -113,13 +99,8 @@ int serve(const Args& args) {
         return s::dumped(s::error_json({status, why}));
       });
   const Runtime& runtime = open_runtime(args);
-  llm::ModelText text = llm::ModelText::read(args.words()[0]);
-  llm::Engine engine(runtime, args.words()[0],
-                     {.device = device_of(args),
-                      .context = args.integer("--context", 0, 2, int64_t{1} << 24),
-                      .slots = args.integer("--slots", 4, 1, 1024),
-                      .products = llm_products(args),
-                      .executable = executable_options(args)});
+  llm::ModelText text = llm::ModelText::read(model);
+  llm::Engine engine(runtime, model, engine_options(args, args.integer("--slots", 4, 1, 1024)));
   s::EngineServed served(name_of(args), std::move(engine), std::move(text), waiting);
   api = std::make_unique<s::Api>(served, key);
   std::cerr << "tenon: " << served.name() << " on http://"

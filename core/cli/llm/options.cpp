@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The options of the engine: one table, one reading.
+#include "cli/llm/options.hpp"
+
+#include "cli/modes.hpp"
+
+namespace tenon::cli {
+namespace {
+
+tenon_dtype compute_of(const Args& args) {
+  const std::string name = args.text("--compute");
+  return name == "f32"    ? tenon_dtype{f32}
+         : name == "f16"  ? tenon_dtype{f16}
+         : name == "bf16" ? tenon_dtype{bf16}
+                          : tenon_dtype{TENON_DTYPE_NONE};
+}
+
+llm::Products products_of(const Args& args) {
+  const std::string kind = args.text("--products");
+  return kind.empty()     ? llm::Products::device
+         : kind == "int8" ? llm::Products::int8
+                          : llm::Products::f32;
+}
+
+}  // namespace
+
+std::vector<Option> with_engine_options(std::vector<Option> own) {
+  const Option shared[] = {
+      {.name = "--context",
+       .value = "N",
+       .help = "most tokens of a prompt and its answer together",
+       .otherwise = "4096, or the model's own limit"},
+      {.name = "--compute",
+       .value = "DTYPE",
+       .help = "dtype of activations and cache",
+       .otherwise = "f32 on the cpu, elsewhere that of the weights",
+       .choices = {"f32", "f16", "bf16"}},
+      {.name = "--products",
+       .value = "KIND",
+       .help =
+           "products with quantized weights: int8 rounds activations to blocks of 8-bit integers",
+       .otherwise = "int8 on the cpu, f32 elsewhere",
+       .choices = {"int8", "f32"}},
+      memory_option(),
+      pin_option(),
+      exec_option(),
+      compile_option(),
+  };
+  own.insert(own.end(), std::begin(shared), std::end(shared));
+  return own;
+}
+
+llm::EngineOptions engine_options(const Args& args, int64_t slots) {
+  return {.device = device_of(args),
+          .context = args.integer("--context", 0, 2, int64_t{1} << 24),
+          .slots = slots,
+          .compute = compute_of(args),
+          .products = products_of(args),
+          .executable = executable_options(args)};
+}
+
+const std::string& model_of(const Args& args) {
+  if (args.words().empty()) throw UsageError("expected a model: a folder or a GGUF file");
+  return args.words()[0];
+}
+
+}  // namespace tenon::cli
