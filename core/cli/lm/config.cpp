@@ -10,93 +10,24 @@
 #include "cli/lm/json_file.hpp"
 #include "cli/lm/recurrent_config.hpp"
 #include "cli/lm/save.hpp"
+#include "llm/arch/harmless_keys.hpp"
 
 namespace tenon::lm {
 namespace {
 
-// Keys that parse_config reads.
-constexpr std::string_view kRead[] = {"architectures",
-                                      "model_type",
-                                      "vocab_size",
-                                      "hidden_size",
-                                      "intermediate_size",
-                                      "num_hidden_layers",
-                                      "num_attention_heads",
-                                      "num_key_value_heads",
-                                      "head_dim",
-                                      "hidden_act",
-                                      "max_position_embeddings",
-                                      "initializer_range",
-                                      "rms_norm_eps",
-                                      "tie_word_embeddings",
-                                      "attention_bias",
-                                      "attention_dropout",
-                                      "mlp_bias",
-                                      "rope_theta",
-                                      "rope_scaling",
-                                      "rope_parameters",
-                                      "partial_rotary_factor",
-                                      "torch_dtype",
-                                      "dtype"};
-
-// Keys that do not change the logits of a LlamaForCausalLM: names, token numbers, output options,
-// generation options, and pretraining_tp, which splits products without changing them.
-constexpr std::string_view kHarmless[] = {"_name_or_path",
-                                          "transformers_version",
-                                          "_commit_hash",
-                                          "auto_map",
-                                          "bos_token_id",
-                                          "eos_token_id",
-                                          "pad_token_id",
-                                          "sep_token_id",
-                                          "decoder_start_token_id",
-                                          "unk_token_id",
-                                          "use_cache",
-                                          "pretraining_tp",
-                                          "output_hidden_states",
-                                          "output_attentions",
-                                          "return_dict",
-                                          "return_dict_in_generate",
-                                          "output_scores",
-                                          "chunk_size_feed_forward",
-                                          "id2label",
-                                          "label2id",
-                                          "num_labels",
-                                          "problem_type",
-                                          "finetuning_task",
-                                          "task_specific_params",
-                                          "tokenizer_class",
-                                          "prefix",
-                                          "torchscript",
-                                          "use_bfloat16",
-                                          "tf_legacy_loss",
-                                          "temperature",
-                                          "top_k",
-                                          "top_p",
-                                          "typical_p",
-                                          "do_sample",
-                                          "num_beams",
-                                          "num_beam_groups",
-                                          "num_return_sequences",
-                                          "max_length",
-                                          "min_length",
-                                          "max_new_tokens",
-                                          "length_penalty",
-                                          "diversity_penalty",
-                                          "repetition_penalty",
-                                          "no_repeat_ngram_size",
-                                          "encoder_no_repeat_ngram_size",
-                                          "early_stopping",
-                                          "bad_words_ids",
-                                          "begin_suppress_tokens",
-                                          "suppress_tokens",
-                                          "forced_bos_token_id",
-                                          "forced_eos_token_id",
-                                          "remove_invalid_values",
-                                          "exponential_decay_length_penalty",
-                                          "_attn_implementation",
-                                          "_attn_implementation_autoset",
-                                          "attn_implementation"};
+// Keys that parse_config reads, or that mean nothing as tokens are bytes.
+constexpr std::string_view kKnown[] = {"architectures",       "model_type",
+                                       "eos_token_id",        "vocab_size",
+                                       "hidden_size",         "intermediate_size",
+                                       "num_hidden_layers",   "num_attention_heads",
+                                       "num_key_value_heads", "head_dim",
+                                       "hidden_act",          "max_position_embeddings",
+                                       "initializer_range",   "rms_norm_eps",
+                                       "tie_word_embeddings", "attention_bias",
+                                       "attention_dropout",   "mlp_bias",
+                                       "rope_theta",          "rope_scaling",
+                                       "rope_parameters",     "partial_rotary_factor",
+                                       "torch_dtype",         "dtype"};
 
 // Activations of transformers that tenon has an op for.
 struct Activation {
@@ -128,7 +59,7 @@ class Reader {
       refuse("model_type", "'" + type + "'", "'llama', 'tenon-mamba' or 'tenon-delta'");
     check_architecture();
     for (const auto& [key, value] : j_.items())
-      if (!contains(kRead, key) && !contains(kHarmless, key) && !is_nothing(value))
+      if (!contains(kKnown, key) && !contains(llm::kHarmlessKeys, key) && !is_nothing(value))
         throw Error(TENON_UNSUPPORTED, file_ + ": '" + key.substr(0, 80) + "' is " + shown(value) +
                                            ", a key that is not known; expected it absent or null, "
                                            "as it may change what the model computes");

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "llm/arch/harmless_keys.hpp"
+
 namespace tenon::llm {
 namespace {
 
@@ -17,74 +19,12 @@ constexpr Activation kActivations[] = {
     {"gelu_new", "gelu_tanh"}, {"gelu_fast", "gelu_tanh"}, {"gelu_pytorch_tanh", "gelu_tanh"},
     {"relu", "relu"},          {"sigmoid", "sigmoid"},     {"tanh", "tanh"}};
 
-// Keys that do not change the logits: names, token ids, training, output and generation options.
+// Logits do not depend on the keys of training and caches either.
 void ignore_harmless(ConfigReader& r) {
-  r.ignore({"_name_or_path",
-            "transformers_version",
-            "_commit_hash",
-            "auto_map",
-            "bos_token_id",
-            "pad_token_id",
-            "sep_token_id",
-            "unk_token_id",
-            "decoder_start_token_id",
-            "use_cache",
-            "cache_implementation",
-            "pretraining_tp",
-            "initializer_range",
-            "attention_dropout",
-            "hidden_dropout",
-            "hidden_dropout_prob",
-            "attn_pdrop",
-            "embd_pdrop",
-            "resid_pdrop",
-            "router_aux_loss_coef",
-            "router_jitter_noise",
-            "output_router_logits",
-            "output_hidden_states",
-            "output_attentions",
-            "return_dict",
-            "return_dict_in_generate",
-            "output_scores",
-            "chunk_size_feed_forward",
-            "id2label",
-            "label2id",
-            "num_labels",
-            "problem_type",
-            "finetuning_task",
-            "task_specific_params",
-            "tokenizer_class",
-            "prefix",
-            "torchscript",
-            "use_bfloat16",
-            "tf_legacy_loss",
-            "temperature",
-            "top_k",
-            "top_p",
-            "typical_p",
-            "do_sample",
-            "num_beams",
-            "num_beam_groups",
-            "num_return_sequences",
-            "max_length",
-            "min_length",
-            "max_new_tokens",
-            "length_penalty",
-            "diversity_penalty",
-            "repetition_penalty",
-            "no_repeat_ngram_size",
-            "encoder_no_repeat_ngram_size",
-            "early_stopping",
-            "bad_words_ids",
-            "begin_suppress_tokens",
-            "suppress_tokens",
-            "forced_bos_token_id",
-            "forced_eos_token_id",
-            "remove_invalid_values",
-            "exponential_decay_length_penalty",
-            "_attn_implementation",
-            "_attn_implementation_autoset",
-            "attn_implementation"});
+  for (const std::string_view key : kHarmlessKeys) r.ignore({key});
+  r.ignore({"cache_implementation", "initializer_range", "attention_dropout", "hidden_dropout",
+            "hidden_dropout_prob", "attn_pdrop", "embd_pdrop", "resid_pdrop",
+            "router_aux_loss_coef", "router_jitter_noise", "output_router_logits"});
 }
 
 std::string known_types() {
