@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "llm/arch/rope.hpp"
@@ -85,10 +86,8 @@ ModelConfig parse_config(const std::string& text, const std::string& file);
 
 // ---- For the readers of the architectures
 
-// The keys that most decoders share: sizes, activation, dtype, rope (with theta if the file has
-// none), eps and tie_word_embeddings.
+// The keys that most decoders share: sizes, activation, eps and tie_word_embeddings.
 struct DecoderDefaults {
-  double theta = 10000;
   double norm_eps = 1e-6;
   bool tied = false;
   std::string_view activation_key = "hidden_act";

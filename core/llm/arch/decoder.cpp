@@ -5,32 +5,47 @@
 
 namespace tenon::llm {
 
-Value decoder_attention(Step& p, Value normed, int64_t layer, Value residual) {
+Heads decoder_heads(Step& p, Value normed, const std::string& name) {
   const ModelConfig& c = p.c;
-  const std::string name = "model.layers." + std::to_string(layer) + ".self_attn";
-  const int64_t q_dim = c.heads * c.head_dim, kv_dim = c.kv_heads * c.head_dim;
-  Value q =
-      p.heads(p.project(normed, name + ".q_proj", c.dim, q_dim, c.qkv_bias), c.heads, c.head_dim);
-  Value k = p.heads(p.project(normed, name + ".k_proj", c.dim, kv_dim, c.qkv_bias), c.kv_heads,
-                    c.head_dim);
-  const Value v = p.heads(p.project(normed, name + ".v_proj", c.dim, kv_dim, c.qkv_bias),
-                          c.kv_heads, c.head_dim);
-  if (c.qk_norm) {
-    q = p.rms_norm(q, name + ".q_norm", c.head_dim, c.norm_eps);
-    k = p.rms_norm(k, name + ".k_norm", c.head_dim, c.norm_eps);
-  }
+  const auto heads = [&](const char* which, int64_t count) {
+    const int64_t dims = count * c.head_dim;
+    return p.heads(p.project(normed, name + which, c.dim, dims, c.qkv_bias), count, c.head_dim);
+  };
+  return {heads(".q_proj", c.heads), heads(".k_proj", c.kv_heads), heads(".v_proj", c.kv_heads)};
+}
+
+Value decoder_attend(Step& p, const Heads& heads, int64_t layer, const std::string& name,
+                     Value residual) {
+  const ModelConfig& c = p.c;
   const bool local = c.local[static_cast<size_t>(layer)];
-  q = p.rotate(q, c.rope, "rope", name + ".q_rope", c.rope_interleaved);
-  k = p.rotate(k, c.rope, "rope", name + ".k_rope", c.rope_interleaved);
+  const bool own_rope = local && c.local_rope.dims > 0;
+  const auto rotate = [&](Value x, const char* which) {
+    return p.rotate(x, own_rope ? c.local_rope : c.rope, own_rope ? "rope.local" : "rope",
+                    name + which, c.rope_interleaved);
+  };
   const std::string cache = std::to_string(layer);
-  const Value keys = p.append(cache + ".k", k, c.kv_heads, c.head_dim);
-  const Value values = p.append(cache + ".v", v, c.kv_heads, c.head_dim);
+  const Value q = rotate(heads.q, ".q_rope");
+  const Value keys = p.append(cache + ".k", rotate(heads.k, ".k_rope"), c.kv_heads, c.head_dim);
+  const Value values = p.append(cache + ".v", heads.v, c.kv_heads, c.head_dim);
   const Value o = p.attend(
       q, keys, values,
       {.scale = c.attention_scale, .softcap = c.attention_softcap, .window = local ? c.window : 0},
       name);
-  return p.project(p.reshape(o, {p.s.batch, p.s.time, q_dim}), name + ".o_proj", q_dim, c.dim,
+  const int64_t dims = c.heads * c.head_dim;
+  return p.project(p.reshape(o, {p.s.batch, p.s.time, dims}), name + ".o_proj", dims, c.dim,
                    c.o_bias, residual);
+}
+
+Value decoder_attention(Step& p, Value normed, int64_t layer, const std::string& layer_name,
+                        Value residual) {
+  const ModelConfig& c = p.c;
+  const std::string name = layer_name + ".self_attn";
+  Heads heads = decoder_heads(p, normed, name);
+  if (c.qk_norm) {
+    heads.q = p.rms_norm(heads.q, name + ".q_norm", c.head_dim, c.norm_eps);
+    heads.k = p.rms_norm(heads.k, name + ".k_norm", c.head_dim, c.norm_eps);
+  }
+  return decoder_attend(p, heads, layer, name, residual);
 }
 
 Value decoder_mlp(Step& p, Value x, const std::string& name, int64_t ffn, Value residual) {
@@ -41,34 +56,45 @@ Value decoder_mlp(Step& p, Value x, const std::string& name, int64_t ffn, Value 
                    c.mlp_bias, residual);
 }
 
-Value decoder_hidden(Step& p) {
+Value decoder_feed_forward(Step& p, Value normed, int64_t layer, const std::string& layer_name,
+                           Value residual) {
+  const ModelConfig& c = p.c;
+  const std::string name = layer_name + ".mlp";
+  if (!c.sparse[static_cast<size_t>(layer)]) return decoder_mlp(p, normed, name, c.ffn, residual);
+  if (c.moe.shared_ffn > 0)
+    residual = decoder_mlp(p, normed, name + ".shared_experts", c.moe.shared_ffn, residual);
+  return experts(p, normed,
+                 {.router = name + ".gate",
+                  .experts = name + ".experts",
+                  .gate = "gate_proj",
+                  .up = "up_proj",
+                  .down = "down_proj"},
+                 residual);
+}
+
+Value decoder_layers(Step& p, LayerPart attention, LayerPart feed_forward) {
   const ModelConfig& c = p.c;
   Value x = p.embed("model.embed_tokens");
   for (int64_t i = 0; i < c.layers; ++i) {
     const std::string name = "model.layers." + std::to_string(i);
-    x = decoder_attention(p, p.rms_norm(x, name + ".input_layernorm", c.dim, c.norm_eps), i, x);
-    const Value m = p.rms_norm(x, name + ".post_attention_layernorm", c.dim, c.norm_eps);
-    if (!c.sparse[static_cast<size_t>(i)]) {
-      x = decoder_mlp(p, m, name + ".mlp", c.ffn, x);
-      continue;
-    }
-    x = p.binary("add", x,
-                 experts(p, m,
-                         {.router = name + ".mlp.gate",
-                          .experts = name + ".mlp.experts",
-                          .gate = "gate_proj",
-                          .up = "up_proj",
-                          .down = "down_proj"}));
+    x = attention(p, p.rms_norm(x, name + ".input_layernorm", c.dim, c.norm_eps), i, name, x);
+    x = feed_forward(p, p.rms_norm(x, name + ".post_attention_layernorm", c.dim, c.norm_eps), i,
+                     name, x);
   }
   return x;
 }
 
-Value decoder_logits(Step& p, Value x) {
+Value decoder_hidden(Step& p) { return decoder_layers(p, decoder_attention, decoder_feed_forward); }
+
+Value decoder_head(Step& p, Value normed) {
   const ModelConfig& c = p.c;
-  const Value n = p.rms_norm(x, "model.norm", c.dim, c.norm_eps);
   const Value w =
       p.weight(c.tied ? "model.embed_tokens.weight" : "lm_head.weight", {c.vocab, c.dim});
-  return p.multiply(n, w, "lm_head", true, {}, {}, true);
+  return p.multiply(normed, w, "lm_head", true, {}, {}, true);
+}
+
+Value decoder_logits(Step& p, Value x) {
+  return decoder_head(p, p.rms_norm(x, "model.norm", p.c.dim, p.c.norm_eps));
 }
 
 }  // namespace tenon::llm

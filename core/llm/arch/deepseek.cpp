@@ -109,10 +109,10 @@ Value swapped(Step& p, Value x, int64_t a, int64_t b, int64_t dim) {
   return p.g.add(op::transpose{.perm = {1, 0, 2}, .x = x});
 }
 
-Value attention(Step& p, Value x, int64_t layer, Value residual) {
+Value attention(Step& p, Value x, int64_t layer, const std::string& layer_name, Value residual) {
   const ModelConfig& c = p.c;
   const LatentConfig& l = c.latent;
-  const std::string name = "model.layers." + std::to_string(layer) + ".self_attn";
+  const std::string name = layer_name + ".self_attn";
   const std::string cache = std::to_string(layer);
   constexpr double kEps = 1e-6;  // of the norms of latent vectors, whatever the config says
   const int64_t rows = p.s.batch * p.s.time, qk = l.nope_dim + l.rope_dim;
@@ -159,29 +159,7 @@ Value attention(Step& p, Value x, int64_t layer, Value residual) {
                    c.heads * l.v_dim, c.dim, c.o_bias, residual);
 }
 
-Value hidden(Step& p) {
-  const ModelConfig& c = p.c;
-  Value x = p.embed("model.embed_tokens");
-  for (int64_t i = 0; i < c.layers; ++i) {
-    const std::string name = "model.layers." + std::to_string(i);
-    x = attention(p, p.rms_norm(x, name + ".input_layernorm", c.dim, c.norm_eps), i, x);
-    const Value m = p.rms_norm(x, name + ".post_attention_layernorm", c.dim, c.norm_eps);
-    if (!c.sparse[static_cast<size_t>(i)]) {
-      x = decoder_mlp(p, m, name + ".mlp", c.ffn, x);
-      continue;
-    }
-    if (c.moe.shared_ffn > 0)
-      x = decoder_mlp(p, m, name + ".mlp.shared_experts", c.moe.shared_ffn, x);
-    x = p.binary("add", x,
-                 experts(p, m,
-                         {.router = name + ".mlp.gate",
-                          .experts = name + ".mlp.experts",
-                          .gate = "gate_proj",
-                          .up = "up_proj",
-                          .down = "down_proj"}));
-  }
-  return x;
-}
+Value hidden(Step& p) { return decoder_layers(p, attention, decoder_feed_forward); }
 
 }  // namespace
 

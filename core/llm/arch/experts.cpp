@@ -32,7 +32,7 @@ Value stacked(Step& p, const ExpertNames& names, const std::string& which, int64
 
 }  // namespace
 
-Value experts(Step& p, Value x, const ExpertNames& names) {
+Value experts(Step& p, Value x, const ExpertNames& names, Value residual) {
   const ModelConfig& c = p.c;
   const MoeConfig& m = c.moe;
   const int64_t rows = p.s.batch * p.s.time, chosen = rows * m.per_token;
@@ -73,7 +73,7 @@ Value experts(Step& p, Value x, const ExpertNames& names) {
   const Value sum =
       p.g.add(op::reduce{.kind = "sum", .axes = {1}, .x = p.reshape(y, {rows, m.per_token, c.dim})},
               names.experts + ".sum");
-  return p.reshape(sum, {p.s.batch, p.s.time, c.dim});
+  return p.binary("add", residual, p.reshape(sum, {p.s.batch, p.s.time, c.dim}));
 }
 
 }  // namespace tenon::llm

@@ -85,33 +85,13 @@ Value norm(Step& p, Value x, const std::string& name, int64_t dims) {
   return p.rms_norm_by(x, gamma, name, p.c.norm_eps);
 }
 
-Value attention(Step& p, Value x, int64_t layer, const std::string& name) {
-  const ModelConfig& c = p.c;
-  const bool local = c.local[static_cast<size_t>(layer)];
-  const auto heads = [&](const char* which, int64_t count) {
-    const int64_t dims = count * c.head_dim;
-    return p.heads(p.project(x, name + which, c.dim, dims, c.qkv_bias), count, c.head_dim);
-  };
-  Value q = heads(".q_proj", c.heads), k = heads(".k_proj", c.kv_heads);
-  const Value v = heads(".v_proj", c.kv_heads);
-  if (c.qk_norm) {
-    q = norm(p, q, name + ".q_norm", c.head_dim);
-    k = norm(p, k, name + ".k_norm", c.head_dim);
+Value attention(Step& p, Value normed, int64_t layer, const std::string& name) {
+  Heads heads = decoder_heads(p, normed, name);
+  if (p.c.qk_norm) {
+    heads.q = norm(p, heads.q, name + ".q_norm", p.c.head_dim);
+    heads.k = norm(p, heads.k, name + ".k_norm", p.c.head_dim);
   }
-  const bool own_rope = local && c.local_rope.dims > 0;
-  const RopeConfig& rope = own_rope ? c.local_rope : c.rope;
-  const std::string table = own_rope ? "rope.local" : "rope", cache = std::to_string(layer);
-  q = p.rotate(q, rope, table, name + ".q_rope");
-  k = p.rotate(k, rope, table, name + ".k_rope");
-  const Value keys = p.append(cache + ".k", k, c.kv_heads, c.head_dim);
-  const Value values = p.append(cache + ".v", v, c.kv_heads, c.head_dim);
-  const Value o = p.attend(
-      q, keys, values,
-      {.scale = c.attention_scale, .softcap = c.attention_softcap, .window = local ? c.window : 0},
-      name);
-  const int64_t dims = c.heads * c.head_dim;
-  return p.project(p.reshape(o, {p.s.batch, p.s.time, dims}), name + ".o_proj", dims, c.dim,
-                   c.o_bias);
+  return decoder_attend(p, heads, layer, name, {});
 }
 
 Value hidden(Step& p) {
@@ -129,12 +109,7 @@ Value hidden(Step& p) {
   return x;
 }
 
-Value logits(Step& p, Value x) {
-  const ModelConfig& c = p.c;
-  const Value w =
-      p.weight(c.tied ? "model.embed_tokens.weight" : "lm_head.weight", {c.vocab, c.dim});
-  return p.multiply(norm(p, x, "model.norm", c.dim), w, "lm_head", true, {}, {}, true);
-}
+Value logits(Step& p, Value x) { return decoder_head(p, norm(p, x, "model.norm", p.c.dim)); }
 
 }  // namespace
 

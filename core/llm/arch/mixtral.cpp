@@ -14,24 +14,18 @@ void read(ConfigReader& r, ModelConfig& c) {
   c.moe.ffn = c.ffn;
 }
 
-Value hidden(Step& p) {
-  const ModelConfig& c = p.c;
-  Value x = p.embed("model.embed_tokens");
-  for (int64_t i = 0; i < c.layers; ++i) {
-    const std::string name = "model.layers." + std::to_string(i);
-    x = decoder_attention(p, p.rms_norm(x, name + ".input_layernorm", c.dim, c.norm_eps), i, x);
-    const Value m = p.rms_norm(x, name + ".post_attention_layernorm", c.dim, c.norm_eps);
-    const std::string moe = name + ".block_sparse_moe";
-    x = p.binary("add", x,
-                 experts(p, m,
-                         {.router = moe + ".gate",
-                          .experts = moe + ".experts",
-                          .gate = "w1",
-                          .up = "w3",
-                          .down = "w2"}));
-  }
-  return x;
+Value mixture(Step& p, Value normed, int64_t, const std::string& layer_name, Value residual) {
+  const std::string name = layer_name + ".block_sparse_moe";
+  return experts(p, normed,
+                 {.router = name + ".gate",
+                  .experts = name + ".experts",
+                  .gate = "w1",
+                  .up = "w3",
+                  .down = "w2"},
+                 residual);
 }
+
+Value hidden(Step& p) { return decoder_layers(p, decoder_attention, mixture); }
 
 }  // namespace
 

@@ -127,20 +127,40 @@ class Step {
 
 // ---- Parts of the decoders (decoder.cpp, experts.cpp)
 
-// One layer of a Llama-like decoder as far as the configs of the architectures differ only in sizes
-// and flags, and the whole of it.
+// `name` is that of a layer ("model.layers.0") or of the part of a layer whose weights are used.
+// Parts that take a residual add it.
+using LayerPart = Value (*)(Step& step, Value normed, int64_t layer, const std::string& name,
+                            Value residual);
+// Embedding and layers. A layer is a norm, attention, another norm and an MLP or experts.
+Value decoder_layers(Step& step, LayerPart attention, LayerPart feed_forward);
+// decoder_layers() with decoder_attention() and decoder_feed_forward().
 Value decoder_hidden(Step& step);
-// The last norm and the head.
-Value decoder_logits(Step& step, Value x);
+
+struct Heads {
+  Value q, k, v;  // [batch, time, heads, head_dim]
+};
+Value decoder_attention(Step& step, Value normed, int64_t layer, const std::string& name,
+                        Value residual);
+// Its first part: products with q_proj, k_proj and v_proj.
+Heads decoder_heads(Step& step, Value normed, const std::string& name);
+// Its last part: rope, the cache, attention, and the product with o_proj.
+Value decoder_attend(Step& step, const Heads& heads, int64_t layer, const std::string& name,
+                     Value residual);
+
+// Experts in sparse layers, with the shared one if there is one; an MLP in the others.
+Value decoder_feed_forward(Step& step, Value normed, int64_t layer, const std::string& name,
+                           Value residual);
 Value decoder_mlp(Step& step, Value x, const std::string& name, int64_t ffn, Value residual);
-// Attention with keys and values of their own, without the norm and the residual.
-Value decoder_attention(Step& step, Value normed, int64_t layer, Value residual);
+
+// The last norm and the head; the head alone.
+Value decoder_logits(Step& step, Value x);
+Value decoder_head(Step& step, Value normed);
 
 // Where the weights of experts are: prefix.<expert>.<gate>.weight and so on.
 struct ExpertNames {
   std::string router, experts, gate, up, down;
 };
 // A mixture of experts on x [batch, time, dim].
-Value experts(Step& step, Value x, const ExpertNames& names);
+Value experts(Step& step, Value x, const ExpertNames& names, Value residual);
 
 }  // namespace tenon::llm
