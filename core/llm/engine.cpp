@@ -3,7 +3,6 @@
 #include "llm/engine.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -51,36 +50,13 @@ bool runs_on_cpu(const Runtime& runtime, const std::string& device) {
   return device == "cpu" || (device == "auto" && only_cpu);
 }
 
-uint64_t mixed(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
-  return x ^ (x >> 31);
-}
-
-// The number in [0, 1) of a seed and a counter.
-double uniform(uint64_t seed, uint64_t counter) {
-  const uint64_t bits = mixed(seed + (counter + 1) * 0x9E3779B97F4A7C15);
-  return static_cast<double>(bits >> 11) * 0x1p-53;
+// No random numbers, and nothing that changes the order of the logits.
+bool takes_most_likely(const SampleOptions& o) {
+  return o.temperature == 0 && o.repetition_penalty == 1 && o.presence_penalty == 0 &&
+         o.frequency_penalty == 0 && o.logit_bias.empty();
 }
 
 }  // namespace
-
-int64_t sample_token(std::span<const float> logits, double temperature, double draw) {
-  const float most = *std::ranges::max_element(logits);
-  const auto weight = [&](float logit) { return std::exp((logit - most) / temperature); };
-  double sum = 0;
-  for (const float logit : logits) sum += weight(logit);
-  if (!std::isfinite(sum)) throw Error(TENON_NUMERIC_ERROR, "sampling: the logits are not finite");
-  double left = draw * sum;
-  int64_t last = 0;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const double w = weight(logits[i]);
-    if (w > 0) last = static_cast<int64_t>(i);
-    left -= w;
-    if (left < 0) return last;
-  }
-  return last;  // rounding
-}
 
 struct Engine::Parts {
   struct Runner {
@@ -335,22 +311,29 @@ std::vector<float> Engine::all_logits(const std::vector<int64_t>& tokens) {
 Finish Engine::generate(const std::vector<int64_t>& prompt, const GenerateOptions& options,
                         const std::function<bool(int64_t)>& callback) {
   Parts& p = *parts_;
-  if (prompt.empty())
-    throw Error(TENON_INVALID_ARGUMENT, "engine: expected a prompt of at least one token");
-  if (!std::isfinite(options.temperature) || options.temperature < 0)
-    throw Error(TENON_INVALID_ARGUMENT, "engine: expected a temperature of at least 0, got " +
-                                            std::to_string(options.temperature));
+  if (options.kept == 0) clear(0);
+  if (options.kept != p.lengths[0])
+    throw Error(TENON_INVALID_ARGUMENT, "engine: slot 0 has read " + std::to_string(p.lengths[0]) +
+                                            " tokens, but the prompt keeps " +
+                                            std::to_string(options.kept));
+  const auto size = static_cast<int64_t>(prompt.size());
+  if (size <= options.kept)
+    throw Error(TENON_INVALID_ARGUMENT, "engine: expected a prompt of more than " +
+                                            std::to_string(options.kept) + " tokens, got " +
+                                            std::to_string(size));
   for (const int64_t token : prompt) p.check_token(token);
-  if (!options.keep) clear(0);
-  p.check_room(0, static_cast<int64_t>(prompt.size()));
+  p.check_room(0, size - options.kept);
+  Sampler sampler(options.sampling, p.config.vocab);
   if (options.tokens <= 0) return Finish::length;
-  Context* run = p.read(0, prompt, options.progress);
+  for (const int64_t token : prompt) sampler.accept(token);
+  Context* run =
+      p.read(0, std::span(prompt).subspan(static_cast<size_t>(options.kept)), options.progress);
   if (!run) return Finish::stopped;
+  const bool plain = takes_most_likely(options.sampling);  // then the logits stay on the device
   for (int64_t i = 0;; ++i) {
-    const int64_t token = options.temperature > 0
-                              ? sample_token(run->get<float>("logits"), options.temperature,
-                                             uniform(options.seed, static_cast<uint64_t>(i)))
-                              : run->get<int64_t>("token")[0];
+    const int64_t token =
+        plain ? run->get<int64_t>("token")[0] : sampler.sample(run->get<float>("logits")).token;
+    sampler.accept(token);
     if (!callback(token)) return Finish::stopped;
     const auto ends = [token](const std::vector<int64_t>& list) {
       return std::ranges::find(list, token) != list.end();

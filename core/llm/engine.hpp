@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "llm/arch/config.hpp"
+#include "llm/sample/sampler.hpp"
 #include "tenon/tenon.hpp"
 
 namespace tenon::llm {
@@ -38,14 +39,13 @@ struct EngineOptions {
 };
 
 struct GenerateOptions {
-  int64_t tokens = 256;     // the most to generate
-  double temperature = 0;   // 0: always the most likely token
-  uint64_t seed = 0;        // the same seed gives the same tokens
-  bool stop_at_end = true;  // after one of the model's end tokens, or of these
+  int64_t tokens = 256;                      // the most to generate
+  SampleOptions sampling{.temperature = 0};  // penalties see the prompt, too
+  bool stop_at_end = true;                   // after one of the model's end tokens, or of these
   std::vector<int64_t> end_tokens{};
-  bool keep = false;  // the prompt continues what slot 0 has read
-  // Called while the prompt is read, with the tokens read and their number in total. Returns false
-  // to stop.
+  int64_t kept = 0;  // so many tokens of the prompt are in slot 0 already, and no others
+  // Called while the rest of the prompt is read, with the tokens read and their number in total.
+  // Returns false to stop.
   std::function<bool(int64_t read, int64_t total)> progress{};
 };
 
@@ -63,9 +63,8 @@ class Engine {
   int64_t context() const;
   int64_t slots() const;
 
-  // Reads `prompt` into slot 0, which it clears, and continues it. Each new token goes to
-  // `callback`, also an end token; it returns false to stop. The slot has then read all tokens but
-  // the last one.
+  // Reads `prompt` into slot 0 and continues it. Each new token goes to `callback`, also an end
+  // token; it returns false to stop. The slot has then read all tokens but the last one.
   Finish generate(const std::vector<int64_t>& prompt, const GenerateOptions& options,
                   const std::function<bool(int64_t token)>& callback);
 
@@ -96,8 +95,5 @@ class Engine {
   struct Parts;
   std::unique_ptr<Parts> parts_;
 };
-
-// A token drawn from the softmax of logits / temperature. draw: a number in [0, 1).
-int64_t sample_token(std::span<const float> logits, double temperature, double draw);
 
 }  // namespace tenon::llm

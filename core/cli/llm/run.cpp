@@ -43,6 +43,22 @@ const std::vector<Option>& run_options() {
        .value = "X",
        .help = "sampling temperature; 0 is --greedy",
        .otherwise = "0.8"},
+      {.name = "--top-k",
+       .value = "N",
+       .help = "sample from the N most likely tokens; 0: from all",
+       .otherwise = "0"},
+      {.name = "--top-p",
+       .value = "X",
+       .help = "sample from the most likely tokens whose probabilities sum to X",
+       .otherwise = "1"},
+      {.name = "--min-p",
+       .value = "X",
+       .help = "sample from tokens with at least X times the probability of the most likely one",
+       .otherwise = "0"},
+      {.name = "--repeat-penalty",
+       .value = "X",
+       .help = "above 1: makes tokens of the prompt and the answer less likely to come again",
+       .otherwise = "1"},
       {.name = "--seed", .value = "N", .help = "sampling seed", .otherwise = "0"},
       {.name = "--ignore-end", .help = "continue after an end token"},
       trace_option(),
@@ -77,6 +93,20 @@ std::optional<std::string> prompt_of(const Args& args) {
   std::string prompt = read_input(args.text("--prompt-file", "-"));
   if (prompt.ends_with('\n')) prompt.pop_back();
   return prompt;
+}
+
+llm::SampleOptions sampling_of(const Args& args) {
+  if (args.has("--greedy")) args.refuse({"--temperature"}, "has no effect with --greedy");
+  const double temperature = args.has("--greedy") ? 0 : args.number("--temperature", 0.8, 0, 1e6);
+  if (temperature == 0)
+    args.refuse({"--top-k", "--top-p", "--min-p", "--seed"},
+                "has no effect with --greedy or --temperature 0");
+  return {.temperature = temperature,
+          .top_k = args.integer("--top-k", 0, 0, INT32_MAX),
+          .top_p = args.number("--top-p", 1, 1e-9, 1),
+          .min_p = args.number("--min-p", 0, 0, 1),
+          .repetition_penalty = args.number("--repeat-penalty", 1, 1e-3, 1e3),
+          .seed = static_cast<uint64_t>(args.integer("--seed", 0, 0, INT64_MAX))};
 }
 
 // Prints an answer as it comes: text, or ids between commas.
@@ -125,25 +155,22 @@ class Session {
   Session(const Args& args, const Runtime& runtime, const llm::ModelText* text)
       : text_(text),
         tokens_(args.integer("--tokens", 256, 0, int64_t{1} << 30)),
-        temperature_(args.has("--greedy") ? 0 : args.number("--temperature", 0.8, 0, 1e6)),
-        seed_(static_cast<uint64_t>(args.integer("--seed", 0, 0, INT64_MAX))),
+        sampling_(sampling_of(args)),
         stop_at_end_(!args.has("--ignore-end")),
         engine_(runtime, model_of(args), engine_options(args, 1)) {}
 
   // Prints the answer and the speed. Returns the answer's text.
   std::string answer(const Ids& prompt) {
-    Progress progress(0, static_cast<int64_t>(prompt.size()));
     // A conversation goes on behind what the engine has read of it.
-    const bool goes_on = !read_.empty() && prompt.size() > read_.size() &&
-                         std::equal(read_.begin(), read_.end(), prompt.begin());
-    const Ids rest(prompt.begin() + static_cast<ptrdiff_t>(goes_on ? read_.size() : 0),
-                   prompt.end());
+    const bool goes_on =
+        prompt.size() > read_.size() && std::equal(read_.begin(), read_.end(), prompt.begin());
+    const size_t kept = goes_on ? read_.size() : 0;
+    Progress progress(0, static_cast<int64_t>(prompt.size() - kept));
     const llm::GenerateOptions options{.tokens = tokens_,
-                                       .temperature = temperature_,
-                                       .seed = seed_,
+                                       .sampling = sampling_,
                                        .stop_at_end = stop_at_end_,
                                        .end_tokens = text_ ? text_->end_ids() : Ids(),
-                                       .keep = goes_on,
+                                       .kept = static_cast<int64_t>(kept),
                                        .progress = [&](int64_t read, int64_t) {
                                          progress.show(read, "tokens of the prompt");
                                          return !interrupt_.raised();
@@ -152,7 +179,7 @@ class Session {
     Ids generated;
     const Clock::time_point start = Clock::now();
     Clock::time_point first = start;
-    const llm::Finish finish = engine_.generate(rest, options, [&](int64_t token) {
+    const llm::Finish finish = engine_.generate(prompt, options, [&](int64_t token) {
       if (generated.empty()) progress.clear(), first = Clock::now();
       generated.push_back(token);
       out.put(token);
@@ -160,7 +187,7 @@ class Session {
     });
     progress.clear();
     std::string said = out.end();
-    report(finish, rest.size(), generated.size(), first - start, Clock::now() - first);
+    report(finish, prompt.size() - kept, generated.size(), first - start, Clock::now() - first);
     read_ = prompt;
     read_.insert(read_.end(), generated.begin(), generated.end());
     read_.resize(static_cast<size_t>(engine_.length(0)));
@@ -188,8 +215,7 @@ class Session {
 
   const llm::ModelText* text_;
   int64_t tokens_;
-  double temperature_;
-  uint64_t seed_;
+  llm::SampleOptions sampling_;
   bool stop_at_end_;
   InterruptFlag interrupt_;
   llm::Engine engine_;
@@ -211,7 +237,6 @@ void converse(Session& session, const llm::ModelText& text, std::vector<llm::Mes
 
 int run(const Args& args) {
   const std::string& model = model_of(args);
-  if (args.has("--greedy")) args.refuse({"--temperature", "--seed"}, "has no effect with --greedy");
   const bool as_ids = args.has("--ids");
   if (as_ids)
     args.refuse({"--prompt", "--prompt-file", "--system", "--raw"}, "--ids is the whole prompt");

@@ -87,6 +87,7 @@ TEST_CASE("temperature: powers of the probabilities") {
   check_shares(shares({.temperature = 0.5}, logits),
                {{0, 0.25 / 0.38}, {1, 0.09 / 0.38}, {2, 0.04 / 0.38}});
   check_shares(shares({.temperature = 1e-9}, logits), {{0, 1}});
+  check_shares(shares({}, {kNever, 1, kNever}), {{1, 1}});
 }
 
 TEST_CASE("top-k, top-p and min-p: which tokens stay") {
