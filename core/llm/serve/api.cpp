@@ -130,7 +130,6 @@ unsigned Api::route(const HttpRequest& request, const std::string& path, HttpRep
                  "connect-src 'self'; frame-ancestors 'none'"}});
     return 200;
   }
-  if (stopped_) throw HttpError{503, "the server is stopping"};
   if (path == "/health") return json(reply, {{"status", "ok"}});
   check_key(request);
   if (path == "/metrics") {

@@ -25,9 +25,6 @@ class Api {
   Api(Served& served, std::string key) : served_(served), key_(std::move(key)) {}
 
   void answer(const HttpRequest& request, HttpReply& reply);
-  // From now on new requests are refused with 503 (those that run go on).
-  void stop() { stopped_ = true; }
-  Metrics& metrics() { return metrics_; }
 
  private:
   struct Batch;
@@ -49,7 +46,6 @@ class Api {
 
   Served& served_;
   std::string key_;
-  std::atomic<bool> stopped_{false};
   Metrics metrics_;
 };
 

@@ -286,8 +286,6 @@ TEST_SUITE("llm/api") {
     CHECK(busy.status == 429);
     CHECK(busy.headers.at("Retry-After") == "1");
     CHECK(busy.json()["error"]["type"] == "rate_limit_error");
-    rig.api.stop();
-    CHECK(rig.ask("GET", "/health").status == 503);
   }
 
   TEST_CASE("keys: needed everywhere but on the page and for health") {
