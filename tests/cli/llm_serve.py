@@ -173,6 +173,9 @@ def main():
 
         server = Server(tiny, "--slots", "1", "--queue", "0", env={"TENON_API_KEY": "secret"})
         check("without the key", server.ask("GET", "/v1/models")[0] == 401)
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as s:
+            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n")
+            check("without the key, the body is not waited for", s.recv(100).startswith(b"HTTP/1.1 401"))
         key = {"Authorization": "Bearer secret"}
         check("with the key", server.ask("GET", "/v1/models", headers=key)[0] == 200)
         # An answer that runs when the server is told to stop comes to its end.

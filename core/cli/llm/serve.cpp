@@ -92,12 +92,15 @@ int serve(const Args& args) {
   const InterruptFlag interrupt;
   // A port that is taken is told before the model is loaded. Clients that come meanwhile wait.
   std::unique_ptr<s::Api> api;
-  s::HttpServer server(
-      host, port, limits,
-      [&](const s::HttpRequest& request, s::HttpReply& reply) { api->answer(request, reply); },
-      [](unsigned status, const std::string& why) {
-        return s::dumped(s::error_json({status, why}));
-      });
+  s::HttpServer server(host, port, limits,
+                       {.admit = [&](const s::HttpRequest& head,
+                                     s::HttpReply& reply) { return api->admit(head, reply); },
+                        .answer = [&](const s::HttpRequest& request,
+                                      s::HttpReply& reply) { api->answer(request, reply); },
+                        .refuse =
+                            [](unsigned status, const std::string& why) {
+                              return s::dumped(s::error_json({status, why}));
+                            }});
   const Runtime& runtime = open_runtime(args);
   llm::ModelText text = llm::ModelText::read(model);
   llm::Engine engine(runtime, model, engine_options(args, args.integer("--slots", 4, 1, 1024)));

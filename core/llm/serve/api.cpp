@@ -54,6 +54,10 @@ std::string percent_decoded(const std::string& text) {
   return out;
 }
 
+std::string without_version(const std::string& path) {
+  return path.starts_with("/v1/") ? path.substr(3) : path;
+}
+
 // What must be GET or POST; empty: no such path.
 std::string_view method_of(const std::string& path) {
   if (path == "/" || path == "/health" || path == "/metrics" || path == "/models" ||
@@ -72,12 +76,11 @@ unsigned Api::json(HttpReply& reply, const Json& body) {
   return 200;
 }
 
-void Api::check_key(const HttpRequest& request) const {
-  if (key_.empty()) return;
-  const std::string_view given = request.header("authorization");
+bool Api::has_key(const HttpRequest& head) const {
   constexpr std::string_view kBearer = "Bearer ";
-  if (!given.starts_with(kBearer) || !same_secret(given.substr(kBearer.size()), key_))
-    throw HttpError{401, "the API key is missing or wrong", "", "invalid_api_key"};
+  const std::string_view given = head.header("authorization");
+  return key_.empty() ||
+         (given.starts_with(kBearer) && same_secret(given.substr(kBearer.size()), key_));
 }
 
 void Api::check_model(const std::string& asked) const {
@@ -93,36 +96,50 @@ std::vector<int32_t> Api::tokens_of(const Prompt& prompt) const {
   return served_.tokenize(std::get<std::string>(prompt), true);
 }
 
+bool Api::admit(const HttpRequest& head, HttpReply& reply) {
+  const std::string path = without_version(head.path);
+  const std::string method(method_of(path));
+  const auto refuse = [&](const HttpError& e, const HttpReply::Headers& more = {}) {
+    reply.send(e.status, kJson, dumped(error_json(e)), more);
+    count(path, e.status);
+    return false;
+  };
+  if (method.empty()) return refuse({404, "no such path: " + head.path.substr(0, 200)});
+  if (head.method != method)
+    return refuse({405, head.path + " takes " + method + ", not " + head.method.substr(0, 20)},
+                  {{"Allow", method}});
+  if (path != "/" && path != "/health" && !has_key(head))
+    return refuse({401, "the API key is missing or wrong", "", "invalid_api_key"},
+                  {{"WWW-Authenticate", "Bearer"}});
+  return true;
+}
+
 void Api::answer(const HttpRequest& request, HttpReply& reply) {
-  const std::string path = request.path.starts_with("/v1/") ? request.path.substr(3) : request.path;
-  const bool known = !method_of(path).empty();
+  const std::string path = without_version(request.path);
   unsigned status = 500;
-  HttpReply::Headers more;
+  const auto refuse = [&](const HttpError& e, const HttpReply::Headers& more = {}) {
+    status = e.status;
+    reply.send(status, kJson, dumped(error_json(e)), more);
+  };
   try {
     status = route(request, path, reply);
   } catch (const HttpError& e) {
-    status = e.status;
-    if (status == 401) more["WWW-Authenticate"] = "Bearer";
-    if (status == 405) more["Allow"] = std::string(method_of(path));
-    reply.send(status, kJson, dumped(error_json(e)), more);
+    refuse(e);
   } catch (const Busy& e) {
-    status = 429;
-    more["Retry-After"] = "1";
-    reply.send(status, kJson, dumped(error_json({429, e.what(), "", "server_busy"})), more);
+    refuse({429, e.what(), "", "server_busy"}, {{"Retry-After", "1"}});
   } catch (const Error& e) {
-    status = status_of(e);
-    reply.send(status, kJson, dumped(error_json({status, e.what()})), more);
+    refuse({status_of(e), e.what()});
   }
+  count(path, status);
+}
+
+void Api::count(const std::string& path, unsigned status) {
   // Paths that do not exist are one entry, else anyone could fill the memory with them.
+  const bool known = !method_of(path).empty();
   metrics_.answered(known ? (path.starts_with("/models/") ? "/models" : path) : "other", status);
 }
 
 unsigned Api::route(const HttpRequest& request, const std::string& path, HttpReply& reply) {
-  const std::string_view method = method_of(path);
-  if (method.empty()) throw HttpError{404, "no such path: " + request.path.substr(0, 200)};
-  if (request.method != method)
-    throw HttpError{405, request.path + " takes " + std::string(method) + ", not " +
-                             request.method.substr(0, 20)};
   if (path == "/") {
     reply.send(200, "text/html; charset=utf-8", kPage,
                {{"Content-Security-Policy",
@@ -131,7 +148,6 @@ unsigned Api::route(const HttpRequest& request, const std::string& path, HttpRep
     return 200;
   }
   if (path == "/health") return json(reply, {{"status", "ok"}});
-  check_key(request);
   if (path == "/metrics") {
     reply.send(200, "text/plain; version=0.0.4; charset=utf-8", metrics_.text(served_.numbers()));
     return 200;

@@ -24,13 +24,17 @@ class Api {
   // key: if not empty, requests but for / and /health must carry it as a bearer token.
   Api(Served& served, std::string key) : served_(served), key_(std::move(key)) {}
 
+  // Checks path, method and key, which need no body. False: the request is refused, and answered.
+  bool admit(const HttpRequest& head, HttpReply& reply);
+  // Answers a request that admit() has let in.
   void answer(const HttpRequest& request, HttpReply& reply);
 
  private:
   struct Batch;
   unsigned route(const HttpRequest& request, const std::string& path, HttpReply& reply);
+  void count(const std::string& path, unsigned status);
   unsigned json(HttpReply& reply, const Json& body);
-  void check_key(const HttpRequest& request) const;
+  bool has_key(const HttpRequest& head) const;
   void check_model(const std::string& asked) const;
   std::vector<int32_t> tokens_of(const Prompt& prompt) const;
 

@@ -21,8 +21,7 @@ using boost::system::error_code;
 // What the threads of connections use; it lives as long as the last of them.
 struct HttpServer::Shared {
   HttpLimits limits;
-  Handler handler;
-  std::function<std::string(unsigned, const std::string&)> refuse;
+  HttpHandlers handlers;
   std::atomic<bool> draining{false};
   std::mutex mutex;
   std::condition_variable ended;
@@ -36,11 +35,13 @@ constexpr std::string_view kJson = "application/json";
 
 class BeastReply final : public HttpReply {
  public:
-  BeastReply(Connection& connection, unsigned version, bool keep_alive,
+  // only_header: send() leaves the body out.
+  BeastReply(Connection& connection, unsigned version, bool keep_alive, bool only_header,
              std::chrono::milliseconds write_limit)
       : connection_(connection),
         version_(version),
         keep_alive_(keep_alive),
+        only_header_(only_header),
         write_limit_(write_limit) {}
 
   void send(unsigned status, std::string_view type, std::string_view body,
@@ -103,7 +104,6 @@ class BeastReply final : public HttpReply {
 
   bool gone() const override { return gone_ || connection_.closed(); }
 
-  void only_header() { only_header_ = true; }
   bool begun() const { return begun_; }
   // The connection can take another request.
   bool reusable() const { return keep_alive_ && ended_ && !gone_; }
@@ -123,9 +123,9 @@ class BeastReply final : public HttpReply {
 
   Connection& connection_;
   unsigned version_;
-  bool keep_alive_;
+  bool keep_alive_, only_header_;
   std::chrono::milliseconds write_limit_;
-  bool begun_ = false, ended_ = false, chunks_ = false, gone_ = false, only_header_ = false;
+  bool begun_ = false, ended_ = false, chunks_ = false, gone_ = false;
 };
 
 // What a request that cannot be read is answered with; 0: nothing, the client has gone.
@@ -153,9 +153,10 @@ std::string text_of(unsigned status, const error_code& error, const HttpLimits& 
   }
 }
 
-HttpRequest request_of(http::request<http::string_body>& r) {
+// A request without its body. HEAD becomes GET.
+HttpRequest head_of(const http::request<http::string_body>& r) {
   HttpRequest request;
-  request.method = std::string(r.method_string());
+  request.method = r.method() == http::verb::head ? "GET" : std::string(r.method_string());
   const std::string target(r.target());
   request.path = target.substr(0, target.find('?'));
   for (const auto& field : r) {
@@ -164,17 +165,14 @@ HttpRequest request_of(http::request<http::string_body>& r) {
                    [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
     request.headers[name] = std::string(field.value());
   }
-  request.body = std::move(r.body());
   return request;
 }
 
 // Reads requests of one connection and answers them.
 class Session {
  public:
-  Session(HttpServer::Handler& handler,
-          std::function<std::string(unsigned, const std::string&)>& refuse,
-          const HttpLimits& limits, Connection& connection)
-      : handler_(handler), refuse_(refuse), limits_(limits), connection_(connection) {}
+  Session(const HttpHandlers& handlers, const HttpLimits& limits, Connection& connection)
+      : handlers_(handlers), limits_(limits), connection_(connection) {}
 
   // Answers the next request, whose first byte has come. False if the connection is to be closed.
   bool next() {
@@ -184,49 +182,59 @@ class Session {
     connection_.set_deadline(Clock::now() + limits_.read);
     error_code error;
     http::read_header(connection_, buffer_, parser, error);
-    if (!error && boost::beast::iequals(parser.get()[http::field::expect], "100-continue")) {
-      http::response<http::empty_body> go_on{http::status::continue_, parser.get().version()};
+    if (error) return refuse(error);
+    const http::request<http::string_body>& message = parser.get();
+    HttpRequest request = head_of(message);
+    const bool keep_alive = message.keep_alive(), no_body = parser.is_done();
+    const bool only_header = message.method() == http::verb::head;
+    BeastReply refusal(connection_, message.version(), keep_alive && no_body, only_header,
+                       limits_.write);
+    bool admitted = false;
+    guarded(refusal, [&] { admitted = handlers_.admit(request, refusal); });
+    if (!admitted) {
+      if (!no_body) connection_.linger();
+      return refusal.reusable();
+    }
+    if (boost::beast::iequals(message[http::field::expect], "100-continue")) {
+      http::response<http::empty_body> go_on{http::status::continue_, message.version()};
       http::write(connection_, go_on, error);
     }
     if (!error) http::read(connection_, buffer_, parser, error);
-    if (error) {
-      if (const unsigned status = status_of(error)) refuse(status, text_of(status, error, limits_));
-      return false;
-    }
-    auto message = parser.release();
-    BeastReply reply(connection_, message.version(), message.keep_alive(), limits_.write);
-    // What GET would say, without the body.
-    if (message.method() == http::verb::head) {
-      reply.only_header();
-      message.method(http::verb::get);
-    }
-    answer(request_of(message), reply);
+    if (error) return refuse(error);
+    request.body = std::move(parser.get().body());
+    BeastReply reply(connection_, message.version(), keep_alive, only_header, limits_.write);
+    guarded(reply, [&] { handlers_.answer(request, reply); });
     return reply.reusable();
   }
 
   bool has_bytes() const { return buffer_.size() > 0; }
   void refuse(unsigned status, const std::string& text) {
-    BeastReply(connection_, 11, false, limits_.write)
-        .send(status, kJson, refuse_(status, text), {});
+    BeastReply(connection_, 11, false, false, limits_.write)
+        .send(status, kJson, handlers_.refuse(status, text), {});
     connection_.linger();
   }
 
  private:
-  void answer(const HttpRequest& request, BeastReply& reply) {
+  bool refuse(const error_code& error) {
+    if (const unsigned status = status_of(error)) refuse(status, text_of(status, error, limits_));
+    return false;
+  }
+
+  template <class Call>
+  void guarded(BeastReply& reply, Call call) {
     std::string what;
     try {
-      handler_(request, reply);
+      call();
       return;
     } catch (const std::exception& e) {
       what = e.what();
     }
     // An answer that has begun cannot become an error any more: closing it without its end tells
     // the client that something is missing.
-    if (!reply.begun()) reply.send(500, kJson, refuse_(500, what), {});
+    if (!reply.begun()) reply.send(500, kJson, handlers_.refuse(500, what), {});
   }
 
-  HttpServer::Handler& handler_;
-  std::function<std::string(unsigned, const std::string&)>& refuse_;
+  const HttpHandlers& handlers_;
   const HttpLimits& limits_;
   Connection& connection_;
   boost::beast::flat_buffer buffer_;
@@ -234,12 +242,11 @@ class Session {
 
 }  // namespace
 
-HttpServer::HttpServer(const std::string& host, uint16_t port, HttpLimits limits, Handler handler,
-                       std::function<std::string(unsigned, const std::string&)> refuse)
+HttpServer::HttpServer(const std::string& host, uint16_t port, HttpLimits limits,
+                       HttpHandlers handlers)
     : listener_(host, port), shared_(std::make_shared<Shared>()) {
   shared_->limits = limits;
-  shared_->handler = std::move(handler);
-  shared_->refuse = std::move(refuse);
+  shared_->handlers = std::move(handlers);
 }
 
 HttpServer::~HttpServer() = default;
@@ -249,7 +256,7 @@ size_t HttpServer::run(const std::function<bool()>& stop, std::chrono::milliseco
     // Waits in short steps, so that a drain closes connections that nobody uses.
     constexpr std::chrono::milliseconds kStep{100};
     Connection connection(fd);
-    Session session(s->handler, s->refuse, s->limits, connection);
+    Session session(s->handlers, s->limits, connection);
     if (too_many) {
       session.refuse(503, "too many connections: at most " + std::to_string(s->limits.connections));
     } else {

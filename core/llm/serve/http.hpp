@@ -29,7 +29,7 @@ struct HttpRequest {
   std::string method;                          // "GET"
   std::string path;                            // "/v1/models", without the query
   std::map<std::string, std::string> headers;  // by names in lower case
-  std::string body;
+  std::string body;                            // empty while admit() is asked
 
   // Empty if there is no such header. name: in lower case.
   std::string_view header(const std::string& name) const {
@@ -55,15 +55,20 @@ class HttpReply {
   virtual bool gone() const = 0;
 };
 
+// Called by many threads at once. What admit() and answer() throw is answered with 500.
+struct HttpHandlers {
+  // Called once the header is complete, before the server reads the body. Returns true for the
+  // server to go on. Otherwise it has sent a reply, and a connection whose body is unread closes.
+  std::function<bool(const HttpRequest&, HttpReply&)> admit;
+  std::function<void(const HttpRequest&, HttpReply&)> answer;
+  // Returns the body of replies that the server makes itself (limits, malformed requests).
+  std::function<std::string(unsigned status, const std::string& text)> refuse;
+};
+
 class HttpServer {
  public:
-  using Handler = std::function<void(const HttpRequest&, HttpReply&)>;
-
-  // Listens from now on. port 0: the system chooses one. The handler is called by many threads at
-  // once; what it throws is answered with 500. refuse(status, text) makes the body of answers that
-  // the server gives itself (limits, malformed requests).
-  HttpServer(const std::string& host, uint16_t port, HttpLimits limits, Handler handler,
-             std::function<std::string(unsigned, const std::string&)> refuse);
+  // Listens from now on. port 0: the system chooses one.
+  HttpServer(const std::string& host, uint16_t port, HttpLimits limits, HttpHandlers handlers);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;

@@ -115,7 +115,8 @@ TEST_SUITE("llm/api") {
     Sheet ask(const std::string& method, const std::string& path, const std::string& body = "",
               const std::map<std::string, std::string>& headers = {}) {
       Sheet sheet;
-      api.answer({method, path, headers, body}, sheet);
+      if (api.admit({method, path, headers, {}}, sheet))
+        api.answer({method, path, headers, body}, sheet);
       return sheet;
     }
     Sheet post(const std::string& path, const Json& body) { return ask("POST", path, body.dump()); }
@@ -290,12 +291,18 @@ TEST_SUITE("llm/api") {
 
   TEST_CASE("keys: needed everywhere but on the page and for health") {
     Rig rig("secret");
-    CHECK(rig.ask("GET", "/v1/models").status == 401);
+    const Sheet none = rig.ask("GET", "/v1/models");
+    CHECK(none.status == 401);
+    CHECK(none.headers.at("WWW-Authenticate") == "Bearer");
+    CHECK(none.json()["error"]["code"] == "invalid_api_key");
     CHECK(rig.ask("GET", "/v1/models", "", {{"authorization", "Bearer wrong!"}}).status == 401);
     CHECK(rig.ask("GET", "/v1/models", "", {{"authorization", "Bearer "}}).status == 401);
     CHECK(rig.ask("GET", "/v1/models", "", {{"authorization", "secret"}}).status == 401);
     CHECK(rig.ask("GET", "/v1/models", "", {{"authorization", "Bearer secret"}}).status == 200);
     CHECK(rig.ask("GET", "/metrics").status == 401);
+    CHECK(rig.post("/v1/completions", {{"prompt", "a"}}).status == 401);
+    CHECK(rig.ask("GET", "/metrics", "", {{"authorization", "Bearer secret"}})
+              .body.find("{path=\"/completions\",status=\"401\"} 1\n") != std::string::npos);
     CHECK(rig.ask("GET", "/health").status == 200);
     CHECK(rig.ask("GET", "/").status == 200);
   }

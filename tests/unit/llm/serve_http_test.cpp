@@ -18,7 +18,7 @@ TEST_SUITE("llm/http") {
   using namespace tenon::llm::serve;
   using std::chrono::milliseconds;
 
-  // A server in a thread. Paths: /stream writes three parts, /throw throws, /wait waits until the
+  // A server in a thread. Paths: /no is not admitted, /odd throws instead, /stream writes three parts, /throw throws, /wait waits until the
   // client or the test lets it go, others answer "METHOD body".
   struct Rig {
     std::atomic<bool> stopped{false}, let_go{false}, client_gone{false};
@@ -28,17 +28,23 @@ TEST_SUITE("llm/http") {
     std::thread thread;
 
     explicit Rig(HttpLimits limits = {}, milliseconds drain = milliseconds(10'000))
-        : server(
-              "127.0.0.1", 0, limits,
-              [this](const HttpRequest& r, HttpReply& reply) { answer(r, reply); },
-              [](unsigned status, const std::string& text) {
-                return std::to_string(status) + " " + text;
-              }),
+        : server("127.0.0.1", 0, limits,
+                 {.admit = [](const HttpRequest& r, HttpReply& reply) { return admit(r, reply); },
+                  .answer = [this](const HttpRequest& r, HttpReply& reply) { answer(r, reply); },
+                  .refuse =
+                      [](unsigned status, const std::string& text) {
+                        return std::to_string(status) + " " + text;
+                      }}),
           thread([this, drain] { left = server.run([this] { return stopped.load(); }, drain); }) {}
     ~Rig() { stop(); }
     void stop() {
       stopped = true;
       if (thread.joinable()) thread.join();
+    }
+    static bool admit(const HttpRequest& r, HttpReply& reply) {
+      if (r.path == "/odd") throw std::runtime_error("odd path");
+      if (r.path == "/no") reply.send(401, "text/plain", "no " + r.method + r.body);
+      return r.path != "/no";
     }
     void answer(const HttpRequest& r, HttpReply& reply) {
       if (r.path == "/throw") throw std::runtime_error("no luck");
@@ -178,6 +184,28 @@ TEST_SUITE("llm/http") {
     CHECK(c.read("\r\n\r\n").starts_with("HTTP/1.1 100 Continue"));
     c.send("z");
     CHECK(c.read("POST z").ends_with("POST z"));
+  }
+
+  TEST_CASE("a request that is not admitted is answered before its body, and without it") {
+    Rig rig;
+    for (const std::string expect : {"", "Expect: 100-continue\r\n"}) {
+      const Client c(rig);
+      c.send("POST /no HTTP/1.1\r\nHost: h\r\n" + expect + "Content-Length: 1000\r\n\r\n");
+      const std::string answer = c.read();
+      CHECK(status_line(answer) == "HTTP/1.1 401 Unauthorized");
+      CHECK(answer.find("Connection: close") != std::string::npos);
+      CHECK(answer.ends_with("\r\n\r\nno POST"));
+    }
+    // Without a body, the connection goes on.
+    const Client c(rig);
+    c.send("GET /no HTTP/1.1\r\nHost: h\r\n\r\n");
+    CHECK(c.read("no GET").ends_with("no GET"));
+    c.send("HEAD /no HTTP/1.1\r\nHost: h\r\n\r\n");
+    CHECK(c.read("\r\n\r\n").find("Content-Length: 6\r\n") != std::string::npos);
+    c.send("GET /odd HTTP/1.1\r\nHost: h\r\n\r\n");
+    CHECK(status_line(c.read("500 odd path")) == "HTTP/1.1 500 Internal Server Error");
+    c.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    CHECK(c.read("GET ").starts_with("HTTP/1.1 200 OK"));
   }
 
   TEST_CASE("handlers see that their client has gone") {
