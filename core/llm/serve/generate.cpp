@@ -65,6 +65,9 @@ struct Api::Batch {
     (r.begun ? metrics.between_tokens : metrics.first_token).add(seconds_since(r.last));
     r.begun = true;
     r.last = Clock::now();
+    // At each piece, for the client may leave before the last one.
+    metrics.tokens(piece.prompt_tokens - r.usage.prompt, piece.cached_tokens - r.usage.cached,
+                   piece.tokens_made - r.usage.made);
     r.usage = {piece.prompt_tokens, piece.cached_tokens, piece.tokens_made};
     Choice part;
     part.index = r.all.index;
@@ -75,7 +78,6 @@ struct Api::Batch {
       part.text += r.parser.finish();
       part.calls = r.parser.calls();
       r.answer.reset();
-      metrics.tokens(r.usage.prompt, r.usage.cached, r.usage.made);
     }
     if (request.stream) send(r, part);
     r.all.text += part.text;

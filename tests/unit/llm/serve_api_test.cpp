@@ -243,7 +243,7 @@ TEST_SUITE("llm/api") {
     CHECK(off["choices"][0]["message"]["content"] == "cba");
   }
 
-  TEST_CASE("clients that leave cancel their answers") {
+  TEST_CASE("clients that leave cancel their answers; tokens made until then are counted") {
     Rig rig;
     Sheet s;
     s.leaves_after = 2;
@@ -251,6 +251,9 @@ TEST_SUITE("llm/api") {
     CHECK(s.writes == 2);
     CHECK_FALSE(s.ended);
     CHECK(rig.model.running == 0);
+    const std::string m = rig.ask("GET", "/metrics").body;
+    CHECK(m.find("tenon_prompt_tokens_total 3\n") != std::string::npos);
+    CHECK(m.find("tenon_generated_tokens_total 1\n") != std::string::npos);
   }
 
   TEST_CASE("models that fail: an error, or an event where the stream has begun") {
@@ -327,9 +330,9 @@ TEST_SUITE("llm/api") {
     for (const char* line :
          {"tenon_http_requests_total{path=\"/completions\",status=\"200\"} 1\n",
           "tenon_http_requests_total{path=\"other\",status=\"404\"} 1\n",
-          "tenon_generated_tokens_total 3\n", "tenon_first_token_seconds_count 1\n",
-          "tenon_between_tokens_seconds_count 2\n", "tenon_cache_positions_used 3\n",
-          "tenon_first_token_seconds_bucket{le=\"+Inf\"} 1\n"}) {
+          "tenon_prompt_tokens_total 7\n", "tenon_generated_tokens_total 3\n",
+          "tenon_first_token_seconds_count 1\n", "tenon_between_tokens_seconds_count 2\n",
+          "tenon_cache_positions_used 3\n", "tenon_first_token_seconds_bucket{le=\"+Inf\"} 1\n"}) {
       CAPTURE(line);
       CHECK(m.find(line) != std::string::npos);
     }
