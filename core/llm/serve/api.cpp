@@ -153,10 +153,11 @@ unsigned Api::route(const HttpRequest& request, const std::string& path, HttpRep
     return 200;
   }
   if (path.starts_with("/models")) return models(path, reply);
+  if (path == "/embeddings")
+    throw HttpError{400, "embeddings: '" + served_.name() + "' is a model that writes text"};
   const Json body = parse_body(request.body);
   if (path == "/tokenize") return tokenize(body, reply);
   if (path == "/detokenize") return detokenize(body, reply);
-  if (path == "/embeddings") return embed(body, reply);
   return path == "/completions" ? complete(body, reply) : chat(body, reply);
 }
 
@@ -193,20 +194,6 @@ unsigned Api::detokenize(const Json& body, HttpReply& reply) {
   }
   f.refuse_unknown();
   return json(reply, {{"content", served_.detokenize(tokens)}});
-}
-
-unsigned Api::embed(const Json& body, HttpReply& reply) {
-  const EmbeddingRequest r = embedding_request(body, served_.vocabulary());
-  check_model(r.model);
-  std::vector<std::vector<int32_t>> prompts;
-  int64_t tokens = 0;
-  for (const Prompt& p : r.prompts) {
-    prompts.push_back(tokens_of(p));
-    tokens += static_cast<int64_t>(prompts.back().size());
-  }
-  const auto vectors = served_.embed(prompts);
-  metrics_.tokens(tokens, 0, 0);
-  return json(reply, embeddings(served_.name(), vectors, tokens, r.base64));
 }
 
 }  // namespace tenon::llm::serve

@@ -98,8 +98,4 @@ std::unique_ptr<Answer> EngineServed::submit(Wanted wanted) {
   return scheduler_->submit(std::move(wanted));
 }
 
-std::vector<std::vector<float>> EngineServed::embed(const std::vector<std::vector<int32_t>>&) {
-  throw Error(TENON_UNSUPPORTED, "embeddings: '" + name_ + "' is a model that writes text");
-}
-
 }  // namespace tenon::llm::serve

@@ -27,7 +27,6 @@ class EngineServed final : public Served {
                                    const nlohmann::ordered_json& tools,
                                    const nlohmann::ordered_json& variables) const override;
   std::unique_ptr<Answer> submit(Wanted wanted) override;
-  std::vector<std::vector<float>> embed(const std::vector<std::vector<int32_t>>& prompts) override;
   ServedNumbers numbers() const override { return scheduler_->numbers(); }
 
   // Ends all answers with an error of this text, and refuses new ones.

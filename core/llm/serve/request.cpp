@@ -293,19 +293,4 @@ ChatRequest chat_request(const Json& body, int64_t vocabulary) {
   return r;
 }
 
-EmbeddingRequest embedding_request(const Json& body, int64_t vocabulary) {
-  Fields f(body, "");
-  EmbeddingRequest r;
-  r.model = f.text("model", "");
-  r.prompts = prompts_of(f, "input", vocabulary);
-  if (r.prompts.size() > 2048) f.refuse_value("input", "at most 2048 texts in one request");
-  const std::string format = f.text("encoding_format", "float");
-  if (format != "float" && format != "base64") f.refuse_form("encoding_format", "float or base64");
-  r.base64 = format == "base64";
-  if (f.find("dimensions")) f.refuse_value("dimensions", "vectors cannot be shortened");
-  f.ignore({"user"});
-  f.refuse_unknown();
-  return r;
-}
-
 }  // namespace tenon::llm::serve

@@ -52,17 +52,9 @@ struct ChatRequest : AnswerRequest {
   Json variables;  // chat_template_kwargs: an object
 };
 
-// POST /v1/embeddings
-struct EmbeddingRequest {
-  std::string model;
-  std::vector<Prompt> prompts;
-  bool base64 = false;
-};
-
 // All throw HttpError. vocabulary: token ids are below it.
 Json parse_body(const std::string& body);
 CompletionRequest completion_request(const Json& body, int64_t vocabulary);
 ChatRequest chat_request(const Json& body, int64_t vocabulary);
-EmbeddingRequest embedding_request(const Json& body, int64_t vocabulary);
 
 }  // namespace tenon::llm::serve

@@ -3,8 +3,6 @@
 #include "llm/serve/response.hpp"
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
 #include <random>
 
 #include "llm/text/unicode.hpp"
@@ -99,21 +97,6 @@ Json head_json(const AnswerHead& head, bool is_chunk) {
           {"choices", Json::array()}};
 }
 
-std::string base64_of(const std::vector<float>& v) {
-  static_assert(std::endian::native == std::endian::little);
-  constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::vector<unsigned char> bytes(v.size() * 4);
-  if (!v.empty()) std::memcpy(bytes.data(), v.data(), bytes.size());
-  std::string out;
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    const size_t n = std::min<size_t>(3, bytes.size() - i);
-    uint32_t group = 0;
-    for (size_t j = 0; j < 3; ++j) group = group << 8 | (j < n ? bytes[i + j] : 0u);
-    for (size_t j = 0; j < 4; ++j) out += j <= n ? kDigits[group >> (18 - 6 * j) & 63] : '=';
-  }
-  return out;
-}
-
 }  // namespace
 
 int64_t characters(const std::string& text) {
@@ -190,18 +173,5 @@ Json usage_chunk(const AnswerHead& head, const Usage& usage) {
 }
 
 std::string event(const Json& json) { return "data: " + dumped(json) + "\n\n"; }
-
-Json embeddings(const std::string& model, const std::vector<std::vector<float>>& vectors,
-                int64_t tokens, bool base64) {
-  Json data = Json::array();
-  for (size_t i = 0; i < vectors.size(); ++i)
-    data.push_back({{"object", "embedding"},
-                    {"index", i},
-                    {"embedding", base64 ? Json(base64_of(vectors[i])) : Json(vectors[i])}});
-  return {{"object", "list"},
-          {"data", std::move(data)},
-          {"model", model},
-          {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}}};
-}
 
 }  // namespace tenon::llm::serve

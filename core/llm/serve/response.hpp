@@ -53,7 +53,4 @@ Json usage_json(const Usage& usage);
 // "data: ...\n\n"
 std::string event(const Json& json);
 
-Json embeddings(const std::string& model, const std::vector<std::vector<float>>& vectors,
-                int64_t tokens, bool base64);
-
 }  // namespace tenon::llm::serve

@@ -103,9 +103,6 @@ class Served {
 
   // Throws Busy, or tenon::Error if the prompt does not fit.
   virtual std::unique_ptr<Answer> submit(Wanted wanted) = 0;
-  // One vector of norm 1 per prompt.
-  virtual std::vector<std::vector<float>> embed(
-      const std::vector<std::vector<int32_t>>& prompts) = 0;
   virtual ServedNumbers numbers() const = 0;
 };
 

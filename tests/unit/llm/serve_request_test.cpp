@@ -165,13 +165,6 @@ TEST_SUITE("llm/request") {
     CHECK(completion({{"prompt", "a"}, {"best_of", 2}, {"n", 2}}).count == 2);
   }
 
-  TEST_CASE("embedding: formats") {
-    CHECK(embedding_request({{"input", "a"}, {"encoding_format", "base64"}}, kVocabulary).base64);
-    CHECK(refused([] {
-            embedding_request({{"input", "a"}, {"dimensions", 3}}, kVocabulary);
-          }) == "dimensions");
-  }
-
   TEST_CASE("body: no JSON, no object, too deep") {
     CHECK(parse_body("{\"a\": 1}")["a"] == 1);
     for (const std::string& body : {std::string("{"), std::string("[1]"), std::string("\xff"),
