@@ -22,9 +22,9 @@ class GgufModel {
 
   // As config.json describes such a model; the rows of q and k may be in another order.
   ModelConfig config() const;
-  // Names are those of folders, but the matrices of a layer's experts are one tensor, and norms of
-  // Gemma are `gamma`. Plain tensors keep their dtype, and matrices
-  // their blocks; the tensors of experts in blocks are decoded to f16.
+  // Tensors have the names of folders, with two exceptions: the experts of a layer are one tensor,
+  // and norms of Gemma are `gamma`. Plain tensors keep their dtype. Matrices stay in blocks. Experts
+  // in blocks are decoded to f16.
   TensorSource tensors(const ModelConfig& config) const;
   // Of the tokenizer.
   std::unique_ptr<Metadata> metadata() const;
