@@ -21,22 +21,10 @@ except ImportError as missing:
     sys.exit(77)
 
 import chat_programs
+from probes import Probe
 
 PACKAGE = "llama-cpp-python==0.3.36"
 NOW = 1_760_000_000
-
-
-class Tenon:
-    def __init__(self, probe):
-        self.process = subprocess.Popen([probe], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    def render(self, request):
-        self.process.stdin.write((json.dumps(request) + "\n").encode())
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            sys.exit(f"the probe ended with {self.process.wait()} at {json.dumps(request)[:2000]}")
-        return json.loads(line)
 
 
 def transformers(request):
@@ -164,7 +152,7 @@ def fetch(folder):
 
 def differ(tenon, request):
     """What differs, or None; and the reason why transformers refuses, or nothing."""
-    ours, (wanted, reason) = tenon.render(request), transformers(request)
+    ours, (wanted, reason) = tenon.ask(request), transformers(request)
     if ours.get("text") == wanted:
         return None, reason
     if wanted is not None and " object at 0x" in wanted:
@@ -230,7 +218,7 @@ def main():
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    tenon = Tenon(args.probe)
+    tenon = Probe(args.probe)
     if args.what == "templates":
         if not args.folder:
             parser.error("templates needs a folder")
