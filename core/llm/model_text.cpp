@@ -7,6 +7,7 @@
 #include "llm/arch/config_reader.hpp"
 #include "llm/arch/file.hpp"
 #include "llm/gguf_model.hpp"
+#include "llm/json_text.hpp"
 
 namespace tenon::llm {
 namespace {
@@ -75,9 +76,8 @@ ModelText ModelText::of_folder(const std::string& folder) {
   const std::string json = read_text(tokenizer_file);
   const std::string config_text = read_if_there(config_file).value_or("");
   ModelText out(Tokenizer::from_json(json, config_text, tokenizer_file), folder);
-  Json config = Json::object();
-  if (!config_text.empty()) config = Json::parse(config_text, nullptr, false);
-  if (!config.is_object()) throw Error(TENON_CORRUPT, config_file + ": expected a JSON object");
+  const Json config =
+      config_text.empty() ? Json::object() : Json(parse_object(config_text, config_file));
   std::optional<std::string> source = read_if_there(folder + "/chat_template.jinja");
   if (!source) source = template_of(config, config_file);
   if (source)

@@ -6,10 +6,9 @@
 #include <fstream>
 #include <iterator>
 
+#include "llm/json_text.hpp"
+
 namespace tenon::llm::files {
-namespace {
-constexpr int kDeepest = 64;
-}
 
 std::optional<std::string> read_text(const std::string& path) {
   std::error_code error;
@@ -28,16 +27,7 @@ std::optional<std::string> read_text(const std::string& path) {
 std::optional<Json> read_object(const std::string& path) {
   const auto text = read_text(path);
   if (!text) return {};
-  // The parser takes any depth, but copies of values are made by recursion.
-  const auto shallow = [&](int depth, Json::parse_event_t, const Json&) {
-    if (depth > kDeepest)
-      throw Error(TENON_CORRUPT, path + ": more than " + std::to_string(kDeepest) +
-                                     " lists and objects within each other");
-    return true;
-  };
-  Json json = Json::parse(*text, shallow, false);
-  if (!json.is_object()) throw Error(TENON_CORRUPT, path + ": expected a JSON object");
-  return json;
+  return parse_object(*text, path);
 }
 
 }  // namespace tenon::llm::files

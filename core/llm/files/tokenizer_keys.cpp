@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "llm/files/tokenizer_parts.hpp"
+#include "llm/json_text.hpp"
 
 namespace tenon::llm::files {
 namespace {
@@ -277,8 +278,8 @@ std::string set_tokenizer_keys(GgufWriter& out, const std::string& folder, const
     }
     return file + ": there is none: the file has no tokenizer";
   }
-  const auto tokenizer = read_object(file);
-  Converter(out, file, *tokenizer, settings, config, pre).convert();
+  const Json tokenizer = parse_object(*text, file);
+  Converter(out, file, tokenizer, settings, config, pre).convert();
   out.set("tokenizer.huggingface.json", *text);
   return {};
 }

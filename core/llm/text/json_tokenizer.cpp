@@ -5,23 +5,13 @@
 #include <fstream>
 #include <utility>
 
+#include "llm/json_text.hpp"
 #include "llm/text/json_stages.hpp"
 #include "llm/text/tokenizer.hpp"
 #include "llm/text/unicode.hpp"
 
 namespace tenon::llm {
 namespace {
-
-Json parse(std::string_view text, const std::string& file) {
-  Json j;
-  try {
-    j = Json::parse(text);
-  } catch (const Json::exception& e) {
-    throw Error(TENON_CORRUPT, file + ": no JSON: " + e.what());
-  }
-  if (!j.is_object()) throw Error(TENON_CORRUPT, file + ": expected a JSON object");
-  return j;
-}
 
 std::vector<AddedToken> read_added(const JsonNode& list, const Vocab& vocab) {
   std::vector<AddedToken> tokens;
@@ -156,7 +146,7 @@ void read_post_processor(const JsonNode& node, TokenizerParts& parts) {
 
 Tokenizer Tokenizer::from_json(std::string_view text, std::string_view config,
                                const std::string& file, std::string_view generation) {
-  const Json json = parse(text, file);
+  const Json json = parse_object(text, file);
   const JsonNode root(json, file);
   auto parts = std::make_unique<TokenizerParts>();
   read_model(root.at("model"), *parts);
@@ -168,13 +158,13 @@ Tokenizer Tokenizer::from_json(std::string_view text, std::string_view config,
   read_post_processor(root.at("post_processor"), *parts);
   if (!config.empty()) {
     const std::string name = file + ": tokenizer_config.json";
-    const Json roles = parse(config, name);
+    const Json roles = parse_object(config, name);
     read_roles({roles, name}, *parts);
   }
   std::vector<TokenId> ends;
   if (!generation.empty()) {
     const std::string name = file + ": generation_config.json";
-    const Json settings = parse(generation, name);
+    const Json settings = parse_object(generation, name);
     ends = read_ends(JsonNode(settings, name).at("eos_token_id"), parts->vocab);
     if (parts->eos == kNoToken && !ends.empty()) parts->eos = ends[0];
   }
