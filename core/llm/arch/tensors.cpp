@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "llm/arch/config_reader.hpp"
-#include "llm/arch/file.hpp"
+#include "llm/model_folder.hpp"
 
 namespace tenon::llm {
 namespace {

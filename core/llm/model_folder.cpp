@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads small files of model folders.
-#include "llm/arch/file.hpp"
+#include "llm/model_folder.hpp"
 
 #include <filesystem>
 #include <fstream>
@@ -9,11 +9,11 @@
 
 namespace tenon::llm {
 
-std::string read_text(const std::string& path) {
+std::optional<std::string> read_if_there(const std::string& path) {
   constexpr uintmax_t kMost = 64 << 20;
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) throw Error(TENON_NOT_FOUND, path + ": no such file");
+  if (status.type() == std::filesystem::file_type::not_found) return {};
   // A pipe or a device could make the read hang.
   if (!std::filesystem::is_regular_file(status))
     throw Error(TENON_IO_ERROR, path + ": expected a regular file");
@@ -27,6 +27,12 @@ std::string read_text(const std::string& path) {
   if (!in.read(text.data(), static_cast<std::streamsize>(text.size())))
     throw Error(TENON_IO_ERROR, path + ": read failed");
   return text;
+}
+
+std::string read_text(const std::string& path) {
+  std::optional<std::string> text = read_if_there(path);
+  if (!text) throw Error(TENON_NOT_FOUND, path + ": no such file");
+  return std::move(*text);
 }
 
 }  // namespace tenon::llm
