@@ -1,13 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads small files of model folders.
+// Reads small files of model folders, and finds their safetensors files.
 #include "llm/model_folder.hpp"
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
+#include "llm/json_text.hpp"
 #include "tenon/tenon.hpp"
 
 namespace tenon::llm {
+namespace {
+
+// The files that the index names, without a path in them.
+std::set<std::string> indexed_files(const std::string& index) {
+  const nlohmann::json json = parse_object(read_text(index), index);
+  const auto bad = [&](const std::string& what) {
+    throw Error(TENON_CORRUPT, index + ": " + what);
+  };
+  const auto map = json.find("weight_map");
+  if (map == json.end() || !map->is_object()) bad("expected an object 'weight_map'");
+  std::set<std::string> files;
+  for (const auto& [name, file] : map->items()) {
+    if (!file.is_string()) bad("'weight_map': '" + name.substr(0, 80) + "': expected a file name");
+    const std::string text = file.get<std::string>();
+    if (std::filesystem::path(text).filename() != text || !text.ends_with(".safetensors"))
+      bad("'weight_map': expected names of .safetensors files in the folder, got '" +
+          text.substr(0, 80) + "'");
+    files.insert(text);
+  }
+  return files;
+}
+
+}  // namespace
 
 std::optional<std::string> read_if_there(const std::string& path) {
   constexpr uintmax_t kMost = 64 << 20;
@@ -33,6 +58,21 @@ std::string read_text(const std::string& path) {
   std::optional<std::string> text = read_if_there(path);
   if (!text) throw Error(TENON_NOT_FOUND, path + ": no such file");
   return std::move(*text);
+}
+
+std::vector<std::string> safetensors_files(const std::string& folder) {
+  const std::filesystem::path at(folder);
+  const auto whole = at / "model.safetensors", index = at / "model.safetensors.index.json";
+  std::error_code error;
+  if (std::filesystem::exists(whole, error)) return {whole.string()};
+  if (!std::filesystem::exists(index, error))
+    throw Error(TENON_NOT_FOUND, folder +
+                                     ": expected model.safetensors or "
+                                     "model.safetensors.index.json; the folder has neither");
+  std::vector<std::string> files;
+  for (const std::string& name : indexed_files(index.string()))
+    files.push_back((at / name).string());
+  return files;
 }
 
 }  // namespace tenon::llm
