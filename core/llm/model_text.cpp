@@ -2,21 +2,13 @@
 // Reads tokenizers and chat templates.
 #include "llm/model_text.hpp"
 
-#include <filesystem>
-
 #include "llm/arch/config_reader.hpp"
-#include "llm/arch/file.hpp"
 #include "llm/gguf_model.hpp"
+#include "llm/json_text.hpp"
+#include "llm/model_folder.hpp"
 
 namespace tenon::llm {
 namespace {
-
-// A file of the folder, or nothing if there is none.
-std::optional<std::string> read_if_there(const std::string& file) {
-  std::error_code error;
-  if (!std::filesystem::exists(file, error)) return {};
-  return read_text(file);
-}
 
 // A special token: a string, or an object with `content`.
 std::optional<std::string> special_token(const Json& config, const char* key) {
@@ -67,17 +59,15 @@ ModelText ModelText::of_gguf(const std::string& file) {
 ModelText ModelText::of_folder(const std::string& folder) {
   const std::string tokenizer_file = folder + "/tokenizer.json",
                     config_file = folder + "/tokenizer_config.json";
-  std::error_code error;
-  if (!std::filesystem::exists(tokenizer_file, error))
+  const auto json = read_if_there(tokenizer_file);
+  if (!json)
     throw Error(TENON_NOT_FOUND, folder +
                                      ": expected a folder with tokenizer.json; hint: a prompt "
                                      "of token ids needs none (--ids)");
-  const std::string json = read_text(tokenizer_file);
   const std::string config_text = read_if_there(config_file).value_or("");
-  ModelText out(Tokenizer::from_json(json, config_text, tokenizer_file), folder);
-  Json config = Json::object();
-  if (!config_text.empty()) config = Json::parse(config_text, nullptr, false);
-  if (!config.is_object()) throw Error(TENON_CORRUPT, config_file + ": expected a JSON object");
+  ModelText out(Tokenizer::from_json(*json, config_text, tokenizer_file), folder);
+  const Json config =
+      config_text.empty() ? Json::object() : Json(parse_object(config_text, config_file));
   std::optional<std::string> source = read_if_there(folder + "/chat_template.jinja");
   if (!source) source = template_of(config, config_file);
   if (source)

@@ -114,7 +114,7 @@ def refusals(folder):
     refused(folder / "nowhere", "nowhere")
     deep = folder_with("deep")
     (deep / "config.json").write_text('{"model_type": "llama", "rope_scaling": {"a": ' + "[" * 200000 + "]" * 200000 + "}}")
-    refused(deep, "config.json: more than 64 lists and objects within each other")
+    refused(deep, "config.json: expected at most 200 nested lists and objects")
     refused(folder / "hf", "--type Q9: expected F32", words=("--type", "Q9"))
     (folder / "bad.gguf").write_bytes(b"GGUF" + bytes(20))
     expect(run("llm", "convert", folder / "bad.gguf", folder / "out", fails=True), "bad.gguf: GGUF version 0; expected 1 to 3")

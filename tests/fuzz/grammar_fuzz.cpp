@@ -2,10 +2,10 @@
 // Any bytes as a regular expression or JSON schema (the first line) and a text: an Error, or a matcher whose masks say the same
 // as accept().
 #include "check.hpp"
-#include "llm/chat/json_text.hpp"
 #include "llm/grammar/grammar.hpp"
 #include "llm/grammar/json_schema.hpp"
 #include "llm/grammar/regex.hpp"
+#include "llm/json_text.hpp"
 #include "tenon/tenon.hpp"
 
 using namespace tenon;

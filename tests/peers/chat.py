@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""chat.py PROBE templates FOLDER | programs [--count 2000] [--seed 1]
+"""chat.py PROBE templates FOLDER | programs [--count 2000] [--seed 1] | characters
 
 Renders chat templates with tenon and with Hugging Face transformers (Jinja2), which must agree byte for byte, or both refuse.
 `templates` takes those of the source package of llama-cpp-python, which it fetches into FOLDER, with conversations of every
-kind. `programs` makes random templates. Exits with 77 without transformers, or if the package cannot be fetched."""
+kind. `programs` makes random templates. `characters` calls the methods of str that depend on characters. Exits with 77 without
+transformers, or if the package cannot be fetched."""
 import argparse
 import datetime
 import json
@@ -13,6 +14,7 @@ import random
 import subprocess
 import sys
 import tarfile
+import unicodedata
 
 try:
     from transformers.utils import chat_template_utils
@@ -21,22 +23,10 @@ except ImportError as missing:
     sys.exit(77)
 
 import chat_programs
+from probes import Probe
 
 PACKAGE = "llama-cpp-python==0.3.36"
 NOW = 1_760_000_000
-
-
-class Tenon:
-    def __init__(self, probe):
-        self.process = subprocess.Popen([probe], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    def render(self, request):
-        self.process.stdin.write((json.dumps(request) + "\n").encode())
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            sys.exit(f"the probe ended with {self.process.wait()} at {json.dumps(request)[:2000]}")
-        return json.loads(line)
 
 
 def transformers(request):
@@ -164,7 +154,7 @@ def fetch(folder):
 
 def differ(tenon, request):
     """What differs, or None; and the reason why transformers refuses, or nothing."""
-    ours, (wanted, reason) = tenon.render(request), transformers(request)
+    ours, (wanted, reason) = tenon.ask(request), transformers(request)
     if ours.get("text") == wanted:
         return None, reason
     if wanted is not None and " object at 0x" in wanted:
@@ -222,19 +212,41 @@ def compare_programs(tenon, count, seed):
     return not bad
 
 
+def compare_characters(tenon):
+    """The methods of str, with each character alone and within words. Python's Unicode may be another version than tenon's, so
+    the characters are those of Unicode 3.2."""
+    tests = [f"x.{name}()" for name in dir(str) if name.startswith("is") and name != "isidentifier"]
+    changes = [f"({left}x{right}).{name}()" for name in ("lower", "upper", "title", "capitalize", "swapcase", "casefold")
+               for left, right in (("", ""), ("'a'+", "+'\u03a3'"), ("'\u03a3'+", "+'b'"))]
+    source = "{% for x in chars %}{{ [" + ",".join(tests + changes) + "] }}\n{% endfor %}"
+    chars = [c for c in map(chr, range(sys.maxunicode + 1)) if unicodedata.ucd_3_2_0.category(c) not in ("Cn", "Co", "Cs")]
+    bad = []
+    for at in range(0, len(chars), 1000):
+        part = chars[at:at + 1000]
+        difference, reason = differ(tenon, {"template": source, "messages": [], "tools": None, "add_generation_prompt": True,
+                                            "extra": {"chars": part}, "now": NOW})
+        if difference or reason:
+            bad.append(f"U+{ord(part[0]):04X} to U+{ord(part[-1]):04X}:\n{difference or reason}")
+    print("\n".join(bad[:10]))
+    print(f"{len(chars)} characters, {len(bad)} ranges with differences")
+    return not bad
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("probe")
-    parser.add_argument("what", choices=["templates", "programs"])
+    parser.add_argument("what", choices=["templates", "programs", "characters"])
     parser.add_argument("folder", nargs="?", type=pathlib.Path)
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    tenon = Tenon(args.probe)
+    tenon = Probe(args.probe)
     if args.what == "templates":
         if not args.folder:
             parser.error("templates needs a folder")
         same = compare_templates(tenon, args.folder)
+    elif args.what == "characters":
+        same = compare_characters(tenon)
     else:
         same = compare_programs(tenon, args.count, args.seed)
     sys.exit(not same)

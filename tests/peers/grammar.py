@@ -9,7 +9,6 @@ import argparse
 import json
 import random
 import re
-import subprocess
 import sys
 
 try:
@@ -18,20 +17,9 @@ except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
 
+from probes import Probe
+
 CHARS = ["a", "b", "c", "0", "7", "-", "\"", "\\", "\n", " ", "\u00e9", "\u4e2d", "\U0001f642", "_", "Z"]
-
-
-class Tenon:
-    def __init__(self, probe):
-        self.process = subprocess.Popen([probe], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    def ask(self, request):
-        self.process.stdin.write((json.dumps(request) + "\n").encode())
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            sys.exit(f"the probe ended with {self.process.wait()} at {json.dumps(request)[:2000]}")
-        return json.loads(line)
 
 
 def one_char(rng):
@@ -166,7 +154,7 @@ def main():
     parser.add_argument("--count", type=int, default=600)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    tenon, bad, made = Tenon(args.probe), [], 0
+    tenon, bad, made = Probe(args.probe), [], 0
     for case in range(args.count):
         for kind in (regex_case, schema_case):
             rng = random.Random(f"{args.seed}/{kind.__name__}/{case}")

@@ -3,13 +3,11 @@
 #include "llm/arch/tensors.hpp"
 
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
 
-#include "llm/arch/config_reader.hpp"
-#include "llm/arch/file.hpp"
+#include "llm/model_folder.hpp"
 
 namespace tenon::llm {
 namespace {
@@ -20,48 +18,15 @@ std::string dims_text(const std::vector<int64_t>& dims) {
   return text + "]";
 }
 
-// The files that the index names, without a path in them.
-std::set<std::string> indexed_files(const std::string& index) {
-  const Json json = Json::parse(read_text(index), nullptr, false);
-  const auto bad = [&](const std::string& what) {
-    throw Error(TENON_CORRUPT, index + ": " + what);
-  };
-  if (!json.is_object()) bad("expected a JSON object");
-  const auto map = json.find("weight_map");
-  if (map == json.end() || !map->is_object()) bad("expected an object 'weight_map'");
-  std::set<std::string> files;
-  for (const auto& [name, file] : map->items()) {
-    if (!file.is_string()) bad("'weight_map': '" + name.substr(0, 80) + "': expected a file name");
-    const std::string text = file.get<std::string>();
-    if (std::filesystem::path(text).filename() != text || !text.ends_with(".safetensors"))
-      bad("'weight_map': expected names of .safetensors files in the folder, got '" +
-          text.substr(0, 80) + "'");
-    files.insert(text);
-  }
-  return files;
-}
-
 }  // namespace
 
 TensorSource folder_tensors(const std::string& folder) {
-  const std::filesystem::path at(folder);
-  std::set<std::string> names;
-  if (std::filesystem::exists(at / "model.safetensors"))
-    names = {"model.safetensors"};
-  else if (std::filesystem::exists(at / "model.safetensors.index.json"))
-    names = indexed_files((at / "model.safetensors.index.json").string());
-  else
-    throw Error(TENON_NOT_FOUND, folder +
-                                     ": expected model.safetensors or "
-                                     "model.safetensors.index.json; the folder has neither");
   TensorSource out;
-  std::vector<std::string> files;
-  for (const std::string& name : names) {
-    const std::string file = (at / name).string();
+  const std::vector<std::string> files = safetensors_files(folder);
+  for (const std::string& file : files) {
     for (auto& [tensor, type] : safetensors_tensors(file))
       if (!out.types.emplace(tensor, std::move(type)).second)
         throw Error(TENON_CORRUPT, file + ": tensor '" + tensor + "' is also in another file");
-    files.push_back(file);
   }
   out.load = [files](Store& store) {
     for (const std::string& file : files) store.load(TENON_SPACE_WEIGHT, file);

@@ -161,7 +161,7 @@ Value char_at(Machine& m, const Value& v, size_t index) {
   const size_t begin = v.text->ascii() ? index : offset_of_char(text, index);
   if (!v.text->ascii()) m.work_on(text);
   size_t end = begin;
-  next_char(text, end);
+  next_character(text, end);
   return m.text(std::string(text.substr(begin, end - begin)), v.text->markup);
 }
 
@@ -266,8 +266,9 @@ Value Machine::slice(const Value& object, const Value& start, const Value& stop,
   }
   charge(4 * static_cast<uint64_t>(size));
   std::u32string chars;
-  for (size_t at = 0; at < whole.size();) chars += next_char(whole, at);
-  for (int64_t i = from; inside(i); advance(i)) append_char(out, chars[static_cast<size_t>(i)]);
+  for (size_t at = 0; at < whole.size();) chars += next_character(whole, at);
+  for (int64_t i = from; inside(i); advance(i))
+    append_character(out, chars[static_cast<size_t>(i)]);
   return text(std::move(out), object.text->markup);
 }
 
@@ -279,7 +280,7 @@ std::vector<Value> Machine::items_of(const Value& v) {
     case Kind::text:
       for (size_t at = 0; at < v.text->bytes.size();) {
         const size_t begin = at;
-        next_char(v.text->bytes, at);
+        next_character(v.text->bytes, at);
         charge(sizeof(Value));
         out.push_back(text(v.text->bytes.substr(begin, at - begin), v.text->markup));
       }

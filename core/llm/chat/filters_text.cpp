@@ -25,8 +25,9 @@ std::string title(std::string_view text) {
   bool starts = true;
   for (size_t at = 0; at < text.size();) {
     size_t end = at;
-    const char32_t c = next_char(text, end);
-    const bool splits = is_space(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
+    const char32_t c = next_character(text, end);
+    const bool splits =
+        python::is_space(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
     if (splits || starts) {
       out += upper_text(text.substr(at, end - at));
       starts = splits;
@@ -35,8 +36,8 @@ std::string title(std::string_view text) {
     }
     while (end < text.size()) {
       size_t next = end;
-      const char32_t n = next_char(text, next);
-      if (is_space(n) || n == '-' || n == '(' || n == '{' || n == '[' || n == '<') break;
+      const char32_t n = next_character(text, next);
+      if (python::is_space(n) || n == '-' || n == '(' || n == '{' || n == '[' || n == '<') break;
       end = next;
     }
     out += lower_text(text.substr(at, end - at));
@@ -143,8 +144,8 @@ Value word_count(Machine& m, const Value& v, const Args& args) {
   int64_t words = 0;
   bool inside = false;
   for (size_t at = 0; at < text.size();) {
-    const char32_t c = next_char(text, at);
-    const bool part = c == '_' || has(c, CharFlag::alpha) || has(c, CharFlag::numeric);
+    const char32_t c = next_character(text, at);
+    const bool part = c == '_' || python::is_alnum(c);
     words += part && !inside;
     inside = part;
   }

@@ -55,7 +55,7 @@ Spec parse_spec(Machine& m, std::string_view text) {
   const auto is_align = [](char c) { return c == '<' || c == '>' || c == '^' || c == '='; };
   if (!text.empty()) {
     size_t next = 0;
-    next_char(text, next);
+    next_character(text, next);
     if (next < text.size() && is_align(text[next])) {
       spec.fill = text.substr(0, next);
       spec.align = text[next];
@@ -119,7 +119,7 @@ std::string format_whole(Machine& m, const Spec& spec, int64_t value) {
   if (spec.type == 'c') {
     if (value < 0 || value > 0x10FFFF || (value >= 0xD800 && value < 0xE000))
       m.fail("format: %c: " + std::to_string(value) + " is no character");
-    append_char(body, static_cast<char32_t>(value));
+    append_character(body, static_cast<char32_t>(value));
     return padded(m, spec, "", body, '<');
   }
   const int base = spec.type == 'x' || spec.type == 'X' ? 16

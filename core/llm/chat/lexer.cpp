@@ -61,7 +61,7 @@ class Lexer {
   size_t after_space(size_t at) const {
     while (at < text_.size()) {
       size_t next = at;
-      if (!is_space(next_char(text_, next))) break;
+      if (!python::is_space(next_character(text_, next))) break;
       at = next;
     }
     return at;
@@ -73,7 +73,7 @@ class Lexer {
       while (!text.empty()) {
         size_t last = before_char(text, text.size());
         const size_t keep = last;
-        if (!is_space(next_char(text, last))) break;
+        if (!python::is_space(next_character(text, last))) break;
         text = text.substr(0, keep);
       }
     } else if (sign != '+' && !print) {
@@ -83,7 +83,7 @@ class Lexer {
       size_t end = start;
       while (end < text.size()) {
         size_t next = end;
-        if (!is_space(next_char(text, next))) break;
+        if (!python::is_space(next_character(text, next))) break;
         end = next;
       }
       if (at_line_start && end == text.size()) text = text.substr(0, start);
@@ -180,12 +180,12 @@ class Lexer {
         }
       }
       size_t next = at_;
-      const char32_t c = next_char(text_, next);
-      if (is_space(c))
+      const char32_t c = next_character(text_, next);
+      if (python::is_space(c))
         move_to(next);
       else if (is_digit(peek()))
         read_number();
-      else if (c == '_' || has(c, CharFlag::alpha) || has(c, CharFlag::numeric))
+      else if (c == '_' || python::is_alnum(c))
         read_name();
       else if (c == '"' || c == '\'')
         read_text(static_cast<char>(c));
@@ -199,7 +199,7 @@ class Lexer {
                                      [&](std::string_view s) { return starts(s); });
     if (found == std::end(kOperators)) {
       size_t next = at_;
-      next_char(text_, next);
+      next_character(text_, next);
       fail("unexpected character '" + std::string(text_.substr(at_, next - at_)) + "'");
     }
     const char c = found->front();
@@ -219,8 +219,8 @@ class Lexer {
     size_t end = at_;
     while (end < text_.size()) {
       size_t next = end;
-      const char32_t c = next_char(text_, next);
-      if (c != '_' && !has(c, CharFlag::alpha) && !has(c, CharFlag::numeric)) break;
+      const char32_t c = next_character(text_, next);
+      if (c != '_' && !python::is_alnum(c)) break;
       end = next;
     }
     emit(TokenKind::name, std::string(text_.substr(at_, end - at_)));
@@ -343,7 +343,7 @@ class Lexer {
       fail(std::string("the escape \\") + c + " needs " + std::to_string(size) + " hex digits");
     if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
       fail(std::string("the escape \\") + c + " is no character");
-    append_char(out, code);
+    append_character(out, code);
     return end;
   }
 

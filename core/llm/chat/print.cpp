@@ -23,7 +23,7 @@ void append_repr(std::string& out, std::string_view text) {
   const char quote = single ? '\'' : '"';
   out += quote;
   for (size_t at = 0; at < text.size();) {
-    const char32_t c = next_char(text, at);
+    const char32_t c = next_character(text, at);
     if (c == static_cast<unsigned char>(quote) || c == '\\') {
       out += '\\';
       out += static_cast<char>(c);
@@ -33,8 +33,8 @@ void append_repr(std::string& out, std::string_view text) {
       out += "\\r";
     } else if (c == '\t') {
       out += "\\t";
-    } else if (has(c, CharFlag::printable)) {
-      append_char(out, c);
+    } else if (python::is_printable(c)) {
+      append_character(out, c);
     } else if (c < 0x100) {
       append_hex(out, 'x', c, 2);
     } else if (c < 0x10000) {
@@ -163,7 +163,7 @@ class JsonWriter {
     m_.work_on(t);
     out_ += '"';
     for (size_t at = 0; at < t.size();) {
-      const char32_t c = next_char(t, at);
+      const char32_t c = next_character(t, at);
       static constexpr std::string_view kShort = "\"\\\n\r\t\f\b", kNames = "\"\\nrtfb";
       const size_t known = c < 0x80 ? kShort.find(static_cast<char>(c)) : kShort.npos;
       if (known != kShort.npos) {
@@ -175,7 +175,7 @@ class JsonWriter {
         append_hex(out_, 'u', 0xD800 + ((c - 0x10000) >> 10), 4);
         append_hex(out_, 'u', 0xDC00 + ((c - 0x10000) & 0x3FF), 4);
       } else {
-        append_char(out_, c);
+        append_character(out_, c);
       }
     }
     out_ += '"';

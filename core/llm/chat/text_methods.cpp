@@ -189,25 +189,14 @@ Value remove_affix(Machine& m, const Value& self, const Args& args) {
   return same(m, self, std::string(text));
 }
 
-template <CharFlag flag, bool empty>
+template <bool (*has)(char32_t), bool empty>
 Value all_have(Machine& m, const Value& self, const Args& args) {
   Bound(m, "str method", args, {});
   m.work_on(own(self));
   if (own(self).empty()) return make_bool(empty);
   for (size_t at = 0; at < own(self).size();)
-    if (!has(next_char(own(self), at), flag)) return make_bool(false);
+    if (!has(next_character(own(self), at))) return make_bool(false);
   return make_bool(true);
-}
-
-Value isalnum(Machine& m, const Value& self, const Args& args) {
-  Bound(m, "isalnum", args, {});
-  for (size_t at = 0; at < own(self).size();) {
-    const char32_t c = next_char(own(self), at);
-    if (!has(c, CharFlag::alpha) && !has(c, CharFlag::numeric) && !has(c, CharFlag::digit) &&
-        !has(c, CharFlag::decimal))
-      return make_bool(false);
-  }
-  return make_bool(!own(self).empty());
 }
 
 Value isascii(Machine& m, const Value& self, const Args& args) {
@@ -225,9 +214,9 @@ Value istitle(Machine& m, const Value& self, const Args& args) {
   Bound(m, "istitle", args, {});
   bool inside = false, any = false;
   for (size_t at = 0; at < own(self).size();) {
-    const char32_t c = next_char(own(self), at);
-    const bool begins = has(c, CharFlag::upper) || has(c, CharFlag::title);
-    const bool cased = begins || has(c, CharFlag::lower);
+    const char32_t c = next_character(own(self), at);
+    const bool begins = python::is_upper(c) || python::is_title(c);
+    const bool cased = begins || python::is_lower(c);
     if (cased && begins == inside) return make_bool(false);
     inside = cased;
     any |= cased;
@@ -248,15 +237,15 @@ constexpr Row kMethods[] = {
     {"find", find_part<false, false>},
     {"format", format_braces},
     {"index", find_part<false, true>},
-    {"isalnum", isalnum},
-    {"isalpha", all_have<CharFlag::alpha, false>},
+    {"isalnum", all_have<python::is_alnum, false>},
+    {"isalpha", all_have<is_letter, false>},
     {"isascii", isascii},
-    {"isdecimal", all_have<CharFlag::decimal, false>},
-    {"isdigit", all_have<CharFlag::digit, false>},
+    {"isdecimal", all_have<python::is_decimal, false>},
+    {"isdigit", all_have<python::is_digit, false>},
     {"islower", is_in_case<false>},
-    {"isnumeric", all_have<CharFlag::numeric, false>},
-    {"isprintable", all_have<CharFlag::printable, true>},
-    {"isspace", all_have<CharFlag::space, false>},
+    {"isnumeric", all_have<python::is_numeric, false>},
+    {"isprintable", all_have<python::is_printable, true>},
+    {"isspace", all_have<python::is_space, false>},
     {"istitle", istitle},
     {"isupper", is_in_case<true>},
     {"join", join},

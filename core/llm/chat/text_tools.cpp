@@ -14,13 +14,13 @@ std::string strip_while(std::string_view text, Sides sides, Drops&& drops) {
   size_t begin = 0, end = text.size();
   while ((static_cast<int>(sides) & 1) && begin < end) {
     size_t next = begin;
-    if (!drops(next_char(text, next))) break;
+    if (!drops(next_character(text, next))) break;
     begin = next;
   }
   while ((static_cast<int>(sides) & 2) && begin < end) {
     const size_t last = before_char(text, end);
     size_t next = last;
-    if (!drops(next_char(text, next))) break;
+    if (!drops(next_character(text, next))) break;
     end = last;
   }
   return std::string(text.substr(begin, end - begin));
@@ -34,13 +34,13 @@ bool is_line_end(char32_t c) {
 }  // namespace
 
 std::string stripped(std::string_view text, Sides sides) {
-  return strip_while(text, sides, is_space);
+  return strip_while(text, sides, python::is_space);
 }
 
 std::string stripped(std::string_view text, Sides sides, std::string_view chars) {
   return strip_while(text, sides, [&](char32_t c) {
     std::string one;
-    append_char(one, c);
+    append_character(one, c);
     return chars.find(one) != chars.npos;
   });
 }
@@ -55,7 +55,7 @@ std::string replaced(Machine& m, std::string_view text, std::string_view old, st
     if (old.empty()) {  // before each character, and at the end
       if (n > 0 && at >= text.size()) break;
       found = at;
-      if (n > 0) next_char(text, found);
+      if (n > 0) next_character(text, found);
     }
     if (found == text.npos) break;
     out += text.substr(at, found - at);
@@ -85,12 +85,12 @@ std::vector<std::string_view> split_at(std::string_view text, std::string_view s
 std::vector<std::string_view> split_at_space(std::string_view text, int64_t most, bool from_end) {
   std::vector<std::string_view> parts;
   size_t begin = 0, end = text.size();
-  const auto first = [&](size_t at) { return is_space(next_char(text, at)); };
+  const auto first = [&](size_t at) { return python::is_space(next_character(text, at)); };
   const auto skip = [&](bool space) {  // moves over characters that are space, or that are not
     if (from_end) {
       while (begin < end && first(before_char(text, end)) == space) end = before_char(text, end);
     } else {
-      while (begin < end && first(begin) == space) next_char(text, begin);
+      while (begin < end && first(begin) == space) next_character(text, begin);
     }
   };
   for (int64_t n = 0;; ++n) {
@@ -113,7 +113,7 @@ std::vector<std::string_view> lines_of(std::string_view text, bool keep_ends) {
   size_t begin = 0;
   for (size_t at = 0; at < text.size();) {
     const size_t mark = at;
-    const char32_t c = next_char(text, at);
+    const char32_t c = next_character(text, at);
     if (!is_line_end(c)) continue;
     if (c == '\r' && at < text.size() && text[at] == '\n') ++at;
     lines.push_back(text.substr(begin, (keep_ends ? at : mark) - begin));
@@ -143,9 +143,9 @@ std::string justified(Machine& m, std::string_view text, int64_t width, std::str
 bool is_cased(std::string_view text, bool upper) {
   bool any = false;
   for (size_t at = 0; at < text.size();) {
-    const char32_t c = next_char(text, at);
-    const bool is_upper = has(c, CharFlag::upper), is_lower = has(c, CharFlag::lower);
-    if (has(c, CharFlag::title) || (upper ? is_lower : is_upper)) return false;
+    const char32_t c = next_character(text, at);
+    const bool is_upper = python::is_upper(c), is_lower = python::is_lower(c);
+    if (python::is_title(c) || (upper ? is_lower : is_upper)) return false;
     any |= upper ? is_upper : is_lower;
   }
   return any;

@@ -14,9 +14,7 @@ namespace tenon::llm::files {
 
 using Json = nlohmann::json;
 
-// A file of at most 256 MiB; nothing if there is none.
-std::optional<std::string> read_text(const std::string& path);
-// Its content as a JSON object; nothing if there is no such file.
+// The content of a small file; nothing if there is no such file.
 std::optional<Json> read_object(const std::string& path);
 
 // A field of an object; nothing if it is missing or null. Throws TENON_CORRUPT, with `file` and the

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "llm/files/tokenizer_parts.hpp"
+#include "llm/json_text.hpp"
+#include "llm/model_folder.hpp"
 
 namespace tenon::llm::files {
 namespace {
@@ -245,7 +247,7 @@ class Converter {
 
 // A text, or the default one of a list of named ones.
 std::string chat_template(const Json& settings, const std::string& folder) {
-  if (const auto text = read_text(folder + "/chat_template.jinja")) return *text;
+  if (const auto text = read_if_there(folder + "/chat_template.jinja")) return *text;
   const auto at = settings.find("chat_template");
   if (at == settings.end()) return {};
   if (at->is_string()) return at->get<std::string>();
@@ -262,7 +264,7 @@ std::string chat_template(const Json& settings, const std::string& folder) {
 std::string set_tokenizer_keys(GgufWriter& out, const std::string& folder, const Json& config,
                                const std::string& pre) {
   const std::string file = folder + "/tokenizer.json";
-  const auto text = read_text(file);
+  const auto text = read_if_there(file);
   const Json settings = read_object(folder + "/tokenizer_config.json").value_or(Json::object());
   if (const std::string chat = chat_template(settings, folder); !chat.empty())
     out.set("tokenizer.chat_template", chat);
@@ -277,8 +279,8 @@ std::string set_tokenizer_keys(GgufWriter& out, const std::string& folder, const
     }
     return file + ": there is none: the file has no tokenizer";
   }
-  const auto tokenizer = read_object(file);
-  Converter(out, file, *tokenizer, settings, config, pre).convert();
+  const Json tokenizer = parse_object(*text, file);
+  Converter(out, file, tokenizer, settings, config, pre).convert();
   out.set("tokenizer.huggingface.json", *text);
   return {};
 }

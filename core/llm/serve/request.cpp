@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-#include "llm/chat/json_text.hpp"
+#include "llm/json_text.hpp"
 #include "llm/serve/fields.hpp"
 #include "tenon/tenon.hpp"
 
@@ -221,27 +221,11 @@ Json error_json(const HttpError& e) {
 }
 
 Json parse_body(const std::string& body) {
-  // Bounded before it is parsed: the library frees and copies values by recursion, and finds keys
-  // one by one. Text that is no JSON may count wrongly here; the parser refuses it.
-  int depth = 0;
-  size_t keys = 0;
-  bool in_text = false;
-  for (size_t i = 0; i < body.size(); ++i) {
-    const char c = body[i];
-    if (in_text) {
-      if (c == '\\') ++i;
-      in_text = c != '"';
-      continue;
-    }
-    in_text = c == '"';
-    if (c == '{' || c == '[') ++depth;
-    if (c == '}' || c == ']') --depth;
-    if (c == ':') ++keys;
-    if (depth > kDepth)
-      throw HttpError{400, "the body is nested deeper than " + std::to_string(kDepth)};
-    if (keys > kKeys)
-      throw HttpError{400, "the body has more than " + std::to_string(kKeys) + " keys"};
-  }
+  const JsonSize size = json_size(body);
+  if (size.depth > kDepth)
+    throw HttpError{400, "the body is nested deeper than " + std::to_string(kDepth)};
+  if (size.keys > kKeys)
+    throw HttpError{400, "the body has more than " + std::to_string(kKeys) + " keys"};
   Json json;
   try {
     json = Json::parse(body);

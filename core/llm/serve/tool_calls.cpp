@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "llm/chat/json_text.hpp"
+#include "llm/json_text.hpp"
 #include "tenon/tenon.hpp"
 
 namespace tenon::llm::serve {

@@ -1,27 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // tokenizer.json as a whole: added tokens, what surrounds a text, and the roles that tokenizer_config.json gives.
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <utility>
 
+#include "llm/json_text.hpp"
 #include "llm/text/json_stages.hpp"
 #include "llm/text/tokenizer.hpp"
 #include "llm/text/unicode.hpp"
 
 namespace tenon::llm {
 namespace {
-
-Json parse(std::string_view text, const std::string& file) {
-  Json j;
-  try {
-    j = Json::parse(text);
-  } catch (const Json::exception& e) {
-    throw Error(TENON_CORRUPT, file + ": no JSON: " + e.what());
-  }
-  if (!j.is_object()) throw Error(TENON_CORRUPT, file + ": expected a JSON object");
-  return j;
-}
 
 std::vector<AddedToken> read_added(const JsonNode& list, const Vocab& vocab) {
   std::vector<AddedToken> tokens;
@@ -115,39 +103,6 @@ void read_roles(const JsonNode& config, TokenizerParts& parts) {
   if (const TokenId unk = role(config, "unk_token", parts.vocab); unk != kNoToken) parts.unk = unk;
 }
 
-// One id or a list of them.
-std::vector<TokenId> read_ends(const JsonNode& node, const Vocab& vocab) {
-  std::vector<TokenId> ends;
-  if (node.is_null()) return ends;
-  if (!node.value().is_array()) return {known_id(node, vocab)};
-  for (size_t i = 0; i < node.list_size(); ++i) ends.push_back(known_id(node.element(i), vocab));
-  return ends;
-}
-
-// The content of a file. Nothing, if it is missing and need not be there.
-std::string content(const std::filesystem::path& path, bool required) {
-  constexpr uintmax_t kMostBytes = uintmax_t{1} << 30;
-  std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) {
-    if (!required) return "";
-    throw Error(TENON_NOT_FOUND, path.string() + ": no such file");
-  }
-  // A pipe would block.
-  if (!std::filesystem::is_regular_file(status))
-    throw Error(TENON_IO_ERROR, path.string() + ": expected a regular file");
-  const uintmax_t size = std::filesystem::file_size(path, error);
-  if (error || size > kMostBytes)
-    throw Error(TENON_IO_ERROR, path.string() + ": expected at most " + std::to_string(kMostBytes) +
-                                    " bytes, got " +
-                                    (error ? error.message() : std::to_string(size)));
-  std::ifstream in(path, std::ios::binary);
-  std::string bytes(static_cast<size_t>(size), '\0');
-  if (!in.read(bytes.data(), static_cast<std::streamsize>(size)))
-    throw Error(TENON_IO_ERROR, path.string() + ": cannot be read");
-  return bytes;
-}
-
 }  // namespace
 
 void read_post_processor(const JsonNode& node, TokenizerParts& parts) {
@@ -155,8 +110,8 @@ void read_post_processor(const JsonNode& node, TokenizerParts& parts) {
 }
 
 Tokenizer Tokenizer::from_json(std::string_view text, std::string_view config,
-                               const std::string& file, std::string_view generation) {
-  const Json json = parse(text, file);
+                               const std::string& file) {
+  const Json json = parse_object(text, file);
   const JsonNode root(json, file);
   auto parts = std::make_unique<TokenizerParts>();
   read_model(root.at("model"), *parts);
@@ -168,25 +123,11 @@ Tokenizer Tokenizer::from_json(std::string_view text, std::string_view config,
   read_post_processor(root.at("post_processor"), *parts);
   if (!config.empty()) {
     const std::string name = file + ": tokenizer_config.json";
-    const Json roles = parse(config, name);
+    const Json roles = parse_object(config, name);
     read_roles({roles, name}, *parts);
   }
-  std::vector<TokenId> ends;
-  if (!generation.empty()) {
-    const std::string name = file + ": generation_config.json";
-    const Json settings = parse(generation, name);
-    ends = read_ends(JsonNode(settings, name).at("eos_token_id"), parts->vocab);
-    if (parts->eos == kNoToken && !ends.empty()) parts->eos = ends[0];
-  }
-  parts->set_ends(ends);
+  parts->set_ends({});
   return Tokenizer(std::move(parts));
-}
-
-Tokenizer Tokenizer::from_folder(const std::string& folder) {
-  const std::filesystem::path path = folder;
-  const std::filesystem::path json = path / "tokenizer.json";
-  return from_json(content(json, true), content(path / "tokenizer_config.json", false),
-                   json.string(), content(path / "generation_config.json", false));
 }
 
 }  // namespace tenon::llm

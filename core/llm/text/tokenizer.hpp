@@ -25,12 +25,9 @@ struct TokenizerParts;  // parts.hpp
 class Tokenizer {
  public:
   // Reads tokenizer.json of Hugging Face. config: the content of tokenizer_config.json, which names the special tokens,
-  // or nothing. file: its name, for messages. generation: the content of generation_config.json, whose eos_token_id
-  // adds ends, or nothing.
+  // or nothing. file: its name, for messages.
   static Tokenizer from_json(std::string_view json, std::string_view config,
-                             const std::string& file, std::string_view generation = {});
-  // Reads these files of a model folder; only tokenizer.json must be there.
-  static Tokenizer from_folder(const std::string& folder);
+                             const std::string& file);
   // Reads the metadata of a GGUF file.
   static Tokenizer from_metadata(const Metadata& metadata, const std::string& file);
 

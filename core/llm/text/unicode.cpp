@@ -20,6 +20,21 @@ utf8proc_category_t category(char32_t c) {
 
 bool between(char32_t c, char32_t low, char32_t high) { return low <= c && c <= high; }
 
+// The size of the longest start of the text that is valid.
+size_t valid_size(std::string_view text) {
+  size_t at = 0;
+  while (at < text.size()) {
+    if (static_cast<unsigned char>(text[at]) < 0x80) {
+      ++at;
+      continue;
+    }
+    const Prefix p = first_character(text.substr(at));
+    if (p.valid == 0) break;
+    at += p.valid;
+  }
+  return at;
+}
+
 }  // namespace
 
 void append_character(std::string& text, char32_t c) {
@@ -76,6 +91,8 @@ Prefix first_character(std::string_view text) {
   return p;
 }
 
+bool is_utf8(std::string_view text) { return valid_size(text) == text.size(); }
+
 bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(),
                      [](char c) { return static_cast<unsigned char>(c) < 0x80; });
@@ -92,26 +109,15 @@ void check_growth(size_t from, size_t to) {
 }
 
 std::string_view sanitize(std::string_view text, std::string& storage) {
-  size_t at = 0;
-  const auto skip_valid = [&] {
-    const size_t begin = at;
-    while (at < text.size()) {
-      if (static_cast<unsigned char>(text[at]) < 0x80) {
-        ++at;
-        continue;
-      }
-      const Prefix p = first_character(text.substr(at));
-      if (p.valid == 0) break;
-      at += p.valid;
-    }
-    return text.substr(begin, at - begin);
-  };
-  if (skip_valid().size() == text.size()) return text;
+  size_t at = valid_size(text);
+  if (at == text.size()) return text;
   storage.assign(text.substr(0, at));
   while (at < text.size()) {
     at += first_character(text.substr(at)).bad;
     storage += kReplacement;
-    storage += skip_valid();
+    const size_t valid = valid_size(text.substr(at));
+    storage += text.substr(at, valid);
+    at += valid;
   }
   return storage;
 }

@@ -50,6 +50,7 @@ struct Prefix {
   bool cut = false;
 };
 Prefix first_character(std::string_view text);
+bool is_utf8(std::string_view text);
 
 // Returns the text, with U+FFFD for each longest part of a character that is not valid. Copies into `storage`
 // only if something is replaced.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chat templates that would not end, or fill the memory or the stack, are errors.
 #include "chat_rig.hpp"
-#include "llm/chat/json_text.hpp"
+#include "llm/json_text.hpp"
 
 using namespace tenon;
 using namespace tenon::llm;
@@ -89,6 +89,24 @@ TEST_CASE("parse_json: depth, errors, order of keys") {
   CHECK_THROWS_AS(parse_json("{\"a\": " + repeated("{\"a\": ", 200000), "body"), Error);
   CHECK_THROWS_AS(parse_json("{\"a\"", "body"), Error);
   CHECK_THROWS_AS(parse_json("\"\xff\"", "body"), Error);
+  CHECK(parse_json(repeated("[", 100) + R"("\"[{:\\")" + repeated("]", 100), "body").is_array());
+}
+
+TEST_CASE("parse_json, parse_object: a long text takes no long time") {
+  // A bound by the library's callback takes n * n steps for a list of n objects.
+  const std::string list = "[{}" + repeated(", {}", 2'000'000) + "]";
+  CHECK(parse_json(list, "body").size() == 2'000'001);
+  CHECK(parse_object("{\"a\": " + list + "}", "file")["a"].size() == 2'000'001);
+  CHECK_THROWS_WITH_AS(parse_json("[" + repeated(R"({"a": 1}, )", 16'385) + "1]", "body"),
+                       "body: expected at most 16384 keys, got 16385", Error);
+}
+
+TEST_CASE("parse_object: only objects, of bounded depth") {
+  CHECK(parse_object(R"({"b": [1], "a": {}})", "file").dump() == R"({"a":{},"b":[1]})");
+  CHECK_THROWS_WITH_AS(parse_object("[]", "file"), "file: expected a JSON object", Error);
+  CHECK_THROWS_WITH_AS(parse_object("{\"a\": " + repeated("[", 200000), "file"),
+                       "file: expected at most 200 nested lists and objects", Error);
+  CHECK_THROWS_AS(parse_object("", "file"), Error);
 }
 
 TEST_CASE("numbers: division by zero and 64 bits") {

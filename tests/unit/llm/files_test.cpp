@@ -5,10 +5,12 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "llm/files/config_keys.hpp"
 #include "llm/files/matrix.hpp"
 #include "llm/files/mix.hpp"
+#include "llm/model_folder.hpp"
 
 using namespace tenon;
 using namespace tenon::llm::files;
@@ -162,5 +164,18 @@ TEST_SUITE("llm/files") {
     CHECK(refusal("gpt9", {})
               .starts_with(
                   "config.json: model_type 'gpt9' cannot be converted; expected llama, mistral, "));
+  }
+
+  TEST_CASE("files with tensors: those of the index, unless there is model.safetensors") {
+    const Folder folder;
+    const std::string whole = folder.path + "/model.safetensors";
+    const auto files = [&] { return tenon::llm::safetensors_files(folder.path); };
+    CHECK_THROWS_WITH_AS(files(), doctest::Contains("the folder has neither"), Error);
+    std::ofstream(whole + ".index.json")
+        << R"({"weight_map": {"a": "2.safetensors", "b": "1.safetensors", "c": "2.safetensors"}})";
+    CHECK(files() ==
+          std::vector<std::string>{folder.path + "/1.safetensors", folder.path + "/2.safetensors"});
+    std::ofstream(whole) << "";
+    CHECK(files() == std::vector<std::string>{whole});
   }
 }

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "llm/model_text.hpp"
 #include "text_helpers.hpp"
 
 using namespace tenon;
@@ -151,28 +152,24 @@ TEST_SUITE("llm/text/json") {
     CHECK_FALSE(t.adds_bos());
   }
 
-  TEST_CASE("folders: tokenizer.json with two optional files beside it") {
+  TEST_CASE("folders: tokenizer.json, and beside it tokenizer_config.json or nothing") {
     namespace fs = std::filesystem;
     std::string path = (fs::temp_directory_path() / "tenon-tokenizer-XXXXXX").string();
     REQUIRE(mkdtemp(path.data()) != nullptr);
     const auto write = [&](const char* name, const std::string& text) {
       std::ofstream(fs::path(path) / name) << text;
     };
-    CHECK(has(message([&] { llm::Tokenizer::from_folder(path); }), "tokenizer.json: no such file"));
+    CHECK(has(message([&] { llm::ModelText::read(path); }), "a folder with tokenizer.json"));
     write("tokenizer.json", with_model(kBpe, kByteLevel));
-    CHECK(llm::Tokenizer::from_folder(path).ends().empty());
+    CHECK(llm::ModelText::read(path).end_ids().empty());
     write("tokenizer_config.json", R"({"eos_token": "<|end|>"})");
-    CHECK(llm::Tokenizer::from_folder(path).eos() == 9);
-    write("generation_config.json", R"({"eos_token_id": [6, 9]})");
-    const auto t = llm::Tokenizer::from_folder(path);
-    CHECK(t.eos() == 9);
-    CHECK(Ids(t.ends().begin(), t.ends().end()) == Ids{9, 6});
-    write("generation_config.json", R"({"eos_token_id": 10})");
-    CHECK(has(message([&] { llm::Tokenizer::from_folder(path); }),
-              "generation_config.json.eos_token_id: expected"));
+    CHECK(llm::ModelText::read(path).tokenizer().eos() == 9);
+    CHECK(llm::ModelText::read(path).end_ids() == std::vector<int64_t>{9});
+    write("tokenizer_config.json", "[]");
+    CHECK(has(message([&] { llm::ModelText::read(path); }), "expected a JSON object"));
     fs::remove(fs::path(path) / "tokenizer.json");
     fs::create_directory(fs::path(path) / "tokenizer.json");
-    CHECK(has(message([&] { llm::Tokenizer::from_folder(path); }), "expected a regular file"));
+    CHECK(has(message([&] { llm::ModelText::read(path); }), "expected a regular file"));
     fs::remove_all(path);
   }
 

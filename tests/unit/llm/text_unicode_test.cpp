@@ -28,6 +28,14 @@ TEST_SUITE("llm/text/unicode") {
           "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");  // above U+10FFFF
   }
 
+  TEST_CASE("is_utf8: refuses cut, overlong and bare bytes") {
+    CHECK(is_utf8(""));
+    CHECK(is_utf8("a\xC3\xA9\xF0\x9F\x9A\x80"));
+    CHECK_FALSE(is_utf8("a\xE4\xB8"));
+    CHECK_FALSE(is_utf8("\xC0\x80"));
+    CHECK_FALSE(is_utf8("\x80q"));
+  }
+
   TEST_CASE("first_character: tells a cut character from a wrong one") {
     CHECK(first_character("\xE4\xB8").cut);
     CHECK(first_character("\xE4\xB8").bad == 2);
