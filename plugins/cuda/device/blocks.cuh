@@ -92,6 +92,13 @@ __device__ inline u32 word(const u8* p) {
   }
 }
 template <int AT>
+__device__ inline Vec<u32, 2> two_words(const u8* p) {
+  if constexpr (alignment_of(AT) >= 8)
+    return load<u32, 2>(reinterpret_cast<const u32*>(p));
+  else
+    return {word<AT>(p), word<AT>(p + 4)};
+}
+template <int AT>
 __device__ inline u32 half_word(const u8* p) {
   if constexpr (alignment_of(AT) >= 2)
     return *reinterpret_cast<const u16*>(p);
@@ -285,11 +292,11 @@ __device__ inline Unit decode(const u8* block, int unit) {
   } else if constexpr (FORMAT == kQ4_K || FORMAT == kQ5_K) {
     const int part = unit / 4, l = unit % 4 * 8;
     const ScalesAndMins s = scales_and_mins(block, part);
+    const Vec<u32, 2> words = two_words<kLevels>(block + kLevels + 32 * part + l);
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
       const int upper = r / 2;
-      v.levels[r] =
-          word<kLevels>(block + kLevels + 32 * part + l + r % 2 * 4) >> 4 * upper & kNibbles;
+      v.levels[r] = words.v[r % 2] >> 4 * upper & kNibbles;
       if constexpr (FORMAT == kQ5_K)
         v.levels[r] |= (word<16>(block + 16 + l + r % 2 * 4) >> (2 * part + upper) & kOnes) << 4;
       v.scale[r] = __fmul_rn(s.scale, (f32)(s.scales >> 8 * upper & 255));

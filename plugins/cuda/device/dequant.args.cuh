@@ -17,6 +17,6 @@ struct BlockProduct {
   const u8* w = nullptr;
   const void *x = nullptr, *bias = nullptr;
   void* y = nullptr;
-  i64 n = 0, k = 0;
+  i64 n = 0, k = 0, m = 0;
 };
 TENON_ARGUMENTS_END

@@ -103,12 +103,22 @@ const std::vector<Form>& more_forms() {
 constexpr Tolerance kOfBytes{.factor = 4e5};
 
 void product_row(Suite& s, tenon_dtype format, const Form& f, const char* compute) {
-  const bool bytes = std::string_view(compute) == "int8";
+  const std::string_view form = compute;
+  const bool bytes = form == "int8";
   const int64_t depth = f.blocks * block_of(format);
-  s.add({.id = "dequant-matmul-" + kebab(format) + "-" + f.id + (bytes ? "-int8" : ""),
+  const auto dtypes = [&]() -> DTypes {
+    if (bytes) return {f32, bf16};
+    if (form == "f16") return {f16};
+    if (form == "bf16") return {bf16};
+    return kFloats;
+  };
+  const std::string ending = form == "f32" ? "" : "-" + std::string(form);
+  s.add({.id = "dequant-matmul-" + kebab(format) + "-" + f.id + ending,
          .sentence = "dequant_matmul of " + dtype_text(format) + ": " + f.sentence +
-                     (bytes ? ", x as 8-bit integers" : ""),
-         .dtypes = bytes ? DTypes{f32, bf16} : kFloats,
+                     (bytes           ? ", x as 8-bit integers"
+                      : form == "f32" ? ""
+                                      : ", elements of w as " + std::string(form)),
+         .dtypes = dtypes(),
          .build =
              [=](CaseBuilder& b) {
                Dims x = f.x;
@@ -250,7 +260,7 @@ void dequant_cases(Suite& s) {
     const bool all = t == TENON_DTYPE_Q4_K || t == TENON_DTYPE_Q8_0;
     if (all)
       for (const Form& f : more_forms())
-        for (const char* compute : {"f32", "int8"}) product_row(s, t, f, compute);
+        for (const char* compute : {"f32", "int8", "f16", "bf16"}) product_row(s, t, f, compute);
     const auto& of_groups = groups();
     for (size_t k = 0; k < (all ? of_groups.size() : 1); ++k)
       for (const char* compute : {"f32", "int8"}) grouped_row(s, t, of_groups[k], compute);

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// dequant_matmul promises that the bits of a row of y do not depend on the other rows of x.
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "rig.hpp"
+
+using namespace tenon;
+using namespace tenon::test;
+
+namespace {
+
+// Bytes of any kind, but scales that are finite: the two bytes of f16 in front of each block, or
+// behind it.
+Tensor blocks_of(tenon_dtype format, int64_t rows, int64_t columns) {
+  Tensor w(TensorType(format, {rows, columns}));
+  auto* const bytes = static_cast<uint8_t*>(w.data());
+  uint32_t state = 1;
+  for (size_t k = 0; k < w.size(); ++k) {
+    state = state * 1664525 + 1013904223;
+    bytes[k] = static_cast<uint8_t>(state >> 24);
+  }
+  const tenon_block block = tenon_dtype_block(format);
+  const bool behind = format == TENON_DTYPE_Q6_K || format == TENON_DTYPE_Q3_K;
+  const size_t scales = format == TENON_DTYPE_Q4_K ? 2 : 1;
+  for (size_t at = 0; at < w.size(); at += block.bytes)
+    for (size_t k = 0; k < scales; ++k) {
+      const uint16_t scale = 0x2400 + static_cast<uint16_t>(at / block.bytes % 512);  // about 1/64
+      std::memcpy(bytes + at + (behind ? block.bytes - 2u : 2 * k), &scale, 2);
+    }
+  return w;
+}
+
+}  // namespace
+
+TEST_CASE("a row of a product with blocks has the same bits alone and among others") {
+  constexpr int64_t kColumns = 5 * 256, kRows = 52;
+  for (const std::string& device : control_devices())
+    for (const tenon_dtype format :
+         {TENON_DTYPE_Q4_K, TENON_DTYPE_Q6_K, TENON_DTYPE_Q3_K, TENON_DTYPE_Q8_0, TENON_DTYPE_Q4_0})
+      for (const tenon_dtype dtype : {tenon_dtype{f32}, tenon_dtype{f16}, tenon_dtype{bf16}}) {
+        CAPTURE(device);
+        CAPTURE(sdk::dtype_name(format));
+        CAPTURE(sdk::dtype_name(dtype));
+        Store store(runtime());
+        store.set(TENON_SPACE_WEIGHT, "w", blocks_of(format, kRows, kColumns));
+        const auto product = [&](const std::vector<float>& x) {
+          const auto rows = static_cast<int64_t>(x.size()) / kColumns;
+          Graph g("product");
+          const Value w = g.weight("w", {format, {kRows, kColumns}}, false);
+          const Value in = g.add(op::cast{.to = dtype, .x = g.input("x", {f32, {rows, kColumns}})});
+          const Value y = g.add(op::dequant_matmul{.x = in, .w = w});
+          g.output("y", g.add(op::cast{.to = f32, .x = y}));
+          const Executable executable(runtime(), g, store, {.device = device});
+          Context run(executable);
+          run.set("x", {rows, kColumns}, x);
+          run.run();
+          return run.get<float>("y");
+        };
+        std::vector<float> x(150 * kColumns);
+        for (size_t k = 0; k < x.size(); ++k)
+          x[k] = static_cast<float>(static_cast<int>(k * 7919 % 257) - 128) / 64;
+        const std::vector<float> alone = product({x.begin(), x.begin() + kColumns});
+        REQUIRE(alone.size() == static_cast<size_t>(kRows));
+        for (const float v : alone) REQUIRE(std::isfinite(v));
+        // Of f32, more than 8 rows are another op's on cuda.
+        for (const int64_t rows : {2, 8, 9, 17, 64, 65, 150}) {
+          if (dtype == f32 && rows > 8 && device.starts_with("cuda")) continue;
+          CAPTURE(rows);
+          const std::vector<float> among = product({x.begin(), x.begin() + rows * kColumns});
+          CHECK(std::memcmp(alone.data(), among.data(), kRows * sizeof(float)) == 0);
+        }
+      }
+}
