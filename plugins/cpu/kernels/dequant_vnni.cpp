@@ -1,19 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums of 16 products of bytes by AVX512-VNNI. Written with intrinsics: Highway has one target for
 // AVX-512 with VNNI and other extensions together.
-#include <hwy/highway.h>
-
 #include "dequant.hpp"
+#include "intrinsics.hpp"
 #include "qgemm.hpp"
 
-#if HWY_ARCH_X86_64 && defined(__linux__)
-
-// GCC 12 warns about undefined vectors inside its own intrinsics.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#include <immintrin.h>
-#pragma GCC diagnostic pop
+#if TENON_CPU_X86
 
 namespace tenon::cpu {
 
