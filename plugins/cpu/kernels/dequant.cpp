@@ -28,8 +28,8 @@ void decode_to(tenon_dtype to, tenon_dtype from, const unsigned char* blocks, in
   if (to == TENON_DTYPE_F64) {
     const tenon_block block = tenon_dtype_block(from);
     auto* at = reinterpret_cast<double*>(y);
-    for (; count > 0; count -= block.elements, blocks += block.bytes)
-      for (int i = 0; i < block.elements; ++i) *at++ = sdk::block_element<double>(from, blocks, i);
+    for (; count > 0; count -= block.elements, blocks += block.bytes, at += block.elements)
+      sdk::decode_block(from, blocks, at);
     return;
   }
   float some[kUnpacked];
