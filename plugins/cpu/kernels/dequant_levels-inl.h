@@ -30,7 +30,14 @@ HWY_INLINE uint32_t word(const uint8_t* at) {
   std::memcpy(&bits, at, 4);
   return bits;
 }
-HWY_INLINE float half_at(const uint8_t* at) { return sdk::BlockBytes{at}.f16(0); }
+HWY_INLINE float half_at(const uint8_t* at) {
+  // Below AVX2, Highway's own conversion knows neither infinities nor NaN.
+  if (HWY_TARGET > HWY_AVX2) return sdk::BlockBytes{at}.f16(0);
+  const hn::FixedTag<uint16_t, 4> d16;
+  const auto half = hn::BitCast(hn::FixedTag<hwy::float16_t, 4>(),
+                                hn::Set(d16, static_cast<uint16_t>(sdk::BlockBytes{at}.u16(0))));
+  return hn::GetLane(hn::PromoteTo(hn::FixedTag<float, 4>(), half));
+}
 
 // levels - centre. Everything here is made with kFlip 0, or 128 for levels + 128, without a sign.
 template <int kFlip, class D, class V>
@@ -81,6 +88,7 @@ HWY_INLINE void put(D d, const Quarters<V>& codes, int centre, int8_t* to) {
 template <int kFlip>
 HWY_INLINE void put_bytes(const uint8_t* from, size_t count, int8_t* to) {
   const Bytes32 d;
+#pragma GCC unroll 8
   for (size_t l = 0; l < count; l += hn::Lanes(d)) put<kFlip>(d, hn::LoadU(d, from + l), 0, to + l);
 }
 
@@ -88,7 +96,9 @@ HWY_INLINE void put_bytes(const uint8_t* from, size_t count, int8_t* to) {
 template <class F>
 HWY_INLINE void each_vector(size_t parts, const F& f) {
   const size_t lanes = hn::Lanes(Bytes32());
+#pragma GCC unroll 4
   for (size_t n = 0; n < parts; ++n)
+#pragma GCC unroll 2
     for (size_t l = 0; l < 32; l += lanes) f(n, l);
 }
 
@@ -156,7 +166,6 @@ HWY_INLINE void block_halves(const uint8_t* at, int64_t bytes, int blocks, float
   const hn::FixedTag<float, 4> d;
   const hn::FixedTag<hwy::float16_t, 4> d16;
   int b = 0;
-  // Below AVX2, Highway's own conversion knows neither infinities nor NaN.
   for (; HWY_TARGET <= HWY_AVX2 && b + 4 <= blocks; b += 4, at += 4 * bytes) {
     uint64_t bits = 0;
 #pragma GCC unroll 4

@@ -23,7 +23,17 @@ HWY_INLINE void unpack_as(const uint8_t* from, int64_t count, Unpacked& to) {
   if constexpr (requires { &Format<kFormat>::scales; }) Format<kFormat>::scales(from, blocks, to);
   for (int b = 0; b < blocks; ++b, from += block.bytes)
     Format<kFormat>::template block<kFlip>(from, b, to);
+  if (count == kUnpacked) return;
   for (int64_t g = count / 16; g < kUnpacked / 16; ++g) to.scale[g] = to.add[g] = 0;
+}
+// Unpacks elements [from, from + count) of a row, kUnpacked at a time.
+template <tenon_dtype kFormat, int kFlip>
+HWY_INLINE void unpack_row_as(const uint8_t* row, int64_t from, int64_t count, Unpacked* to) {
+  const uint64_t bytes = tenon_dense_bytes(kFormat, kUnpacked);
+  row += tenon_dense_bytes(kFormat, from);
+  for (; count >= kUnpacked; count -= kUnpacked, row += bytes)
+    unpack_as<kFormat, kFlip>(row, kUnpacked, *to++);
+  if (count > 0) unpack_as<kFormat, kFlip>(row, count, *to);
 }
 
 // Calls f with the format as a constant.
