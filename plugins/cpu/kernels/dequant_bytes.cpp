@@ -8,6 +8,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/dequant_bytes.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -124,7 +125,7 @@ struct ByteArea {
     } tiles;
     struct {
       Unpacked w[kDotRows];  // parts of a row, or a part of each row
-      float terms[kFewRows][kDotRows * kDotPitch];
+      float terms[kDotRows * kDotPitch];
     } dots;
   };
 };
@@ -152,24 +153,21 @@ HWY_INLINE void no_scales(Unpacked& w) {
   std::fill(std::begin(w.add), std::end(w.add), 0.0f);
 }
 
-// Few rows of x: long pieces of each row of w, so that memory delivers them in order.
+// One row of x: long pieces of each row of w, so that memory delivers them in order.
 template <tenon_dtype kFormat>
 HWY_INLINE void long_dots(const BlockProduct& p, const ByteKernels& kernels, int64_t j,
-                          int64_t cols, const Rows& rows, int64_t count, ByteArea& area) {
+                          int64_t cols, const Rows& rows, ByteArea& area) {
   constexpr int64_t kParts = 8, kGroup = scale_group(kFormat);
   for (int64_t first = 0; first < p.k; first += kDotDepth) {
     const int64_t end = std::min(p.k, first + kDotDepth);
     for (int64_t n = 0; n < cols; ++n)
       for (int64_t k = first; k < end; k += kParts * kUnpacked) {
         const int64_t some = std::min(kParts * kUnpacked, end - k);
-        const int64_t parts = (some + kUnpacked - 1) / kUnpacked;
         unpack_row<kFormat>(p, j + n, k, some, area.dots.w);
-        for (int64_t i = 0; i < count; ++i)
-          kernels.dots({rows(i, k), area.dots.w, parts,
-                        area.dots.terms[i] + n * kDotPitch + (k - first) / kGroup});
+        kernels.dots({rows(0, k), area.dots.w, padded_depth(some) / kUnpacked,
+                      area.dots.terms + n * kDotPitch + (k - first) / kGroup});
       }
-    for (int64_t i = 0; i < count; ++i)
-      kernels.close({area.dots.terms[i], padded_depth(end - first) / kGroup, area.sums[i]});
+    kernels.close({area.dots.terms, padded_depth(end - first) / kGroup, area.sums[0]});
   }
 }
 
@@ -182,10 +180,20 @@ HWY_INLINE void short_dots(const BlockProduct& p, const ByteKernels& kernels, in
     for (int64_t n = 0; n < cols; ++n) unpack_row<kFormat>(p, j + n, k, some, area.dots.w + n);
     for (int64_t i = 0; i < count; ++i) {
       for (int64_t n = 0; n < cols; ++n)
-        kernels.dots({rows(i, k), area.dots.w + n, 1, area.dots.terms[0] + n * kDotPitch});
-      kernels.close({area.dots.terms[0], kUnpacked / scale_group(kFormat), area.sums[i]});
+        kernels.dots({rows(i, k), area.dots.w + n, 1, area.dots.terms + n * kDotPitch});
+      kernels.close({area.dots.terms, kUnpacked / scale_group(kFormat), area.sums[i]});
     }
   }
+}
+
+// Pieces of many rows are short. So the next piece of each is fetched early; beyond w, this has no
+// effect.
+template <tenon_dtype kFormat>
+HWY_INLINE void fetch_next(const BlockProduct& p, int64_t j, int64_t k) {
+  const uint64_t bytes = tenon_dense_bytes(kFormat, kUnpacked);
+  const auto* const at = p.w + j * static_cast<int64_t>(tenon_dense_bytes(kFormat, p.k)) +
+                         tenon_dense_bytes(kFormat, k + kUnpacked);
+  for (uint64_t i = 0; i < bytes; i += 64) hwy::Prefetch(at + i);
 }
 
 template <tenon_dtype kFormat>
@@ -196,10 +204,12 @@ HWY_INLINE void tiles(const BlockProduct& p, const ByteKernels& kernels, int64_t
     const int64_t some = std::min(kUnpacked, p.k - k);
     for (int64_t first = 0; first < kBlockPanel; first += kDotRows) {
       for (int64_t n = 0; n < kDotRows; ++n)
-        if (first + n < cols)
+        if (first + n < cols) {
+          fetch_next<kFormat>(p, j + first + n, k);
           unpack_row<kFormat>(p, j + first + n, k, some, area.tiles.w + n);
-        else
+        } else {
           no_scales(area.tiles.w[n]);
+        }
       kernels.pack(area.tiles.w, first, area.tiles.packed);
     }
     for (int64_t i = 0; i < count; ++i) slices[i] = rows(i, k);
@@ -219,8 +229,8 @@ void BytePanel(const BlockProduct& p, int64_t j, int64_t cols, void* memory, Blo
       const int64_t count = std::min(kBlockRows, p.m - i);
       const Rows rows{p, i};
       std::fill_n(area.sums[0], count * kBlockPanel, 0.0f);
-      if (p.m < kFewRows) {
-        long_dots<kFormat>(p, kernels, j, cols, rows, count, area);
+      if (p.m == 1) {
+        long_dots<kFormat>(p, kernels, j, cols, rows, area);
       } else if (kernels.tile) {
         tiles<kFormat>(p, kernels, j, cols, rows, count, area);
       } else {
@@ -257,7 +267,7 @@ const ByteKernels* byte_kernels(tenon_dtype format) {
 }
 int64_t byte_columns(const BlockProduct& p) {
   const ByteKernels* const kernels = byte_kernels(p.dtype);
-  return p.m >= kFewRows && kernels && kernels->tile ? kBlockPanel : kDotRows;
+  return p.m > 1 && kernels && kernels->tile ? kBlockPanel : kDotRows;
 }
 
 }  // namespace tenon::cpu

@@ -63,9 +63,6 @@ const ByteKernels* byte_kernels_vnni(tenon_dtype format);
 const ByteKernels* byte_kernels_avx2(tenon_dtype format);
 const ByteKernels* byte_kernels(tenon_dtype format);  // the best; null: dequant_bytes.cpp has some
 
-// Below so many rows of x, dots beat tiles.
-inline constexpr int64_t kFewRows = 4;
-
 // block_columns(), block_panel() and block_area() for bytes
 int64_t byte_columns(const BlockProduct& product);
 void byte_panel(const BlockProduct& product, int64_t j, int64_t cols, void* area, BlockSink sink);
