@@ -88,7 +88,9 @@ inline int q3_k_scale(BlockBytes b, int at, int group) {
 // Element i of tq1_0: -1, 0 or 1. A byte holds five of them as a fraction of 256 in base 3.
 inline int tq1_0_level(BlockBytes b, int i) {
   constexpr int kPower[] = {1, 3, 9, 27, 81};
-  const auto digit = [&](int at, int k, int n) { return (b[at + k % n] * kPower[k / n] & 255) * 3; };
+  const auto digit = [&](int at, int k, int n) {
+    return (b[at + k % n] * kPower[k / n] & 255) * 3;
+  };
   const int top = i < 160   ? digit(0, i, 32)
                   : i < 240 ? digit(32, i - 160, 16)
                             : digit(48, i - 240, 4);
@@ -133,14 +135,13 @@ void decode_block(tenon_dtype dtype, const void* block, T* to) {
       return scaled(0, 32, real(b.f16(0)), [&](int i) { return b.i8(4 + i); });
     case TENON_DTYPE_Q2_K:
       for (int g = 0; g < 16; ++g)
-        scaled_less(16 * g, 16, real(b.f16(80)) * real(b[g] & 15), real(b.f16(82)) * real(b[g] >> 4),
-                    [&](int i) { return b.two_bits(16, i); });
+        scaled_less(16 * g, 16, real(b.f16(80)) * real(b[g] & 15),
+                    real(b.f16(82)) * real(b[g] >> 4), [&](int i) { return b.two_bits(16, i); });
       return;
     case TENON_DTYPE_Q3_K:
       for (int g = 0; g < 16; ++g)
-        scaled(16 * g, 16, real(b.f16(108)) * real(q3_k_scale(b, 96, g)), [&](int i) {
-          return (b.two_bits(32, i) | (b[i % 32] >> i / 32 & 1) << 2) - 4;
-        });
+        scaled(16 * g, 16, real(b.f16(108)) * real(q3_k_scale(b, 96, g)),
+               [&](int i) { return (b.two_bits(32, i) | (b[i % 32] >> i / 32 & 1) << 2) - 4; });
       return;
     case TENON_DTYPE_Q4_K:
       for (int g = 0; g < 8; ++g) q4_k_group(g, [&](int i) { return b.nibble(16, i, 32); });
@@ -182,7 +183,8 @@ void decode_block(tenon_dtype dtype, const void* block, T* to) {
       for (int i = 0; i < 128; ++i) to[i] = b.bit(2, i) ? real(b.f16(0)) : -real(b.f16(0));
       return;
     case TENON_DTYPE_Q2_0:
-      return scaled(0, 64, real(b.f16(0)), [&](int i) { return (b[2 + i / 4] >> i % 4 * 2 & 3) - 1; });
+      return scaled(0, 64, real(b.f16(0)),
+                    [&](int i) { return (b[2 + i / 4] >> i % 4 * 2 & 3) - 1; });
     default:
       return;
   }
