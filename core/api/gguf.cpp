@@ -17,15 +17,17 @@ struct tenon_gguf_writer {
 
 namespace {
 
+tenon_dtype plain_dtype(const BlockFormat& f) { return f.plain() ? f.dtype : TENON_DTYPE_NONE; }
+
 tenon_gguf_format to_c(const BlockFormat& f) {
   tenon_gguf_format out{};
   out.name = c_str(f.name);
   out.type = f.gguf_type;
   out.elements = f.elements;
   out.bytes = f.bytes;
-  out.dtype = f.dtype;
-  out.decodes = f.decode != nullptr;
-  out.encodes = f.encode != nullptr;
+  out.dtype = plain_dtype(f);
+  out.decodes = f.decodes();
+  out.encodes = f.encodes();
   return out;
 }
 
@@ -198,7 +200,7 @@ tenon_status* tenon_gguf_tensor_at(const tenon_gguf* gguf, uint32_t index,
     out.shard = t.shard;
     if (t.format) {
       out.format = c_str(t.format->name);
-      out.dtype = t.format->dtype;
+      out.dtype = plain_dtype(*t.format);
       out.data = gguf->file.content(t).data();
       out.size = t.size;
     }
@@ -219,16 +221,11 @@ tenon_status* tenon_gguf_load(const tenon_gguf* gguf, uint32_t tensor, tenon_sto
     const Space where = space_from(space);
     const std::string key(view(name));
     const auto content = gguf->file.content(t);
-    if (t.format->plain() && (to == TENON_DTYPE_NONE || to == t.format->dtype)) {
+    if (to == TENON_DTYPE_NONE && !t.format->plain() && where != Space::weight)
+      fail(Code::unsupported, "tensor '", t.name, "': is of the block format ", t.format->name,
+           "; only weights may have blocks");
+    if (to == TENON_DTYPE_NONE || to == plain_dtype(*t.format)) {
       s.borrow(where, key, {t.format->dtype, Shape(t.shape())}, content, gguf->file.owner(t));
-      return;
-    }
-    if (to == TENON_DTYPE_NONE) {
-      if (where != Space::weight)
-        fail(Code::unsupported, "tensor '", t.name, "': is of the block format ", t.format->name,
-             "; only weights may have blocks");
-      const DType blocks{static_cast<tenon_dtype>(TENON_DTYPE_BLOCKS + t.format->gguf_type)};
-      s.borrow(where, key, {blocks, Shape(t.shape())}, content, gguf->file.owner(t));
       return;
     }
     const Type type{to, Shape(t.shape())};

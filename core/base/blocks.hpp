@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Block formats of GGUF files: a table of names, type ids and sizes, and functions that decode and
-// encode them. Blocks run along the last axis; each has its own scales. The decoders are the
-// reference for kernels: f32, in the order of the formulas, without fused multiply-add.
+// encode them. Blocks run along the last axis; each has its own scales. tenon/blocks.hpp has the
+// formulas.
 #pragma once
 
 #include <cstddef>
@@ -9,22 +9,25 @@
 #include <span>
 #include <string_view>
 
-#include "tenon/types.h"
+#include "tenon/dtype.hpp"
 
 namespace tenon::core {
+
+// Encodes one block of finite numbers. weights: null, or the importance of each number, at least 0.
+using BlockEncoder = void (*)(const float* x, const float* weights, std::byte* block);
 
 // One type of GGUF. Plain types are blocks of one element.
 struct BlockFormat {
   std::string_view name;  // "Q4_K"
   uint32_t gguf_type = 0;
-  uint32_t elements = 0;                                         // per block
-  uint32_t bytes = 0;                                            // per block
-  tenon_dtype dtype = TENON_DTYPE_NONE;                          // of a plain type
-  void (*decode)(const std::byte* block, float* out) = nullptr;  // null: a codebook format
-  // Encodes `elements` numbers. weights: null, or the importance of each number, at least 0.
-  void (*encode)(const float* x, const float* weights, std::byte* block) = nullptr;
+  uint32_t elements = 0;  // per block
+  uint32_t bytes = 0;     // per block
+  tenon_dtype dtype = TENON_DTYPE_NONE;
+  BlockEncoder encode = nullptr;  // null: a plain type, or no encoder
 
-  bool plain() const { return dtype != TENON_DTYPE_NONE; }
+  bool plain() const { return elements == 1; }
+  bool decodes() const { return plain() || sdk::is_decodable(dtype); }
+  bool encodes() const { return plain() || encode; }
 };
 
 // The formats of the table, by type id.
@@ -45,8 +48,8 @@ void decode_blocks(const BlockFormat& format, std::span<const std::byte> blocks,
                    void* out);
 
 // Encodes whole blocks: x.size() is a multiple of the block. weights: empty, or as many as x. Throws
-// unsupported, with the name, for formats without an encoder, and numeric_error if a number is
-// not finite (the index is that in x).
+// unsupported, with the name, for formats without an encoder, and numeric_error with the index in x
+// if a number of a block is not finite.
 void encode_blocks(const BlockFormat& format, std::span<const float> x,
                    std::span<const float> weights, std::byte* out);
 

@@ -1,28 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Encoders of the formats with one scale per block, and the entry that checks the numbers. The
-// formats of 256 elements: blocks_encode_k.cpp.
+// Encoders of the formats with one scale per block. Those of 256 elements: blocks_encode_k.hpp.
 #include "base/blocks_encode.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "base/blocks.hpp"
-#include "base/blocks_decode.hpp"
-#include "base/error.hpp"
+#include "tenon/blocks.hpp"
 
-namespace tenon::core {
-namespace blocks {
+namespace tenon::core::blocks {
 namespace {
-
-// The scale in f16, never infinite: numbers beyond its range saturate.
-void put_scale(std::byte* at, float value) { put_f16(at, std::clamp(value, -65504.0F, 65504.0F)); }
-
-// 0 for a scale that has no finite inverse: then all codes are those of 0.
-float inverse(float scale) {
-  const float i = 1 / scale;
-  return scale != 0 && std::isfinite(i) ? i : 0;
-}
 
 // The first number of the largest magnitude.
 float extreme(const float* x, uint32_t count) {
@@ -32,36 +19,44 @@ float extreme(const float* x, uint32_t count) {
   return v;
 }
 
-void put_nibbles(std::byte* at, const uint32_t* codes, uint32_t half) {
-  for (uint32_t i = 0; i < half; ++i)
-    at[i] = static_cast<std::byte>((codes[i] & 15) | (codes[half + i] & 15) << 4);
+void put_nibbles(std::byte* at, const uint32_t* codes) {
+  for (uint32_t i = 0; i < 16; ++i)
+    at[i] = static_cast<std::byte>((codes[i] & 15) | (codes[16 + i] & 15) << 4);
 }
 
-void put_fifth_bits(std::byte* at, const uint32_t* codes) {
-  uint32_t bits = 0;
-  for (uint32_t i = 0; i < 32; ++i) bits |= (codes[i] >> 4 & 1) << i;
-  put_u16(at, bits);
-  put_u16(at + 2, bits >> 16);
+// Codes of five bits have their top bits in front of the others.
+void put_codes(std::byte* at, const uint32_t* codes, uint32_t most) {
+  if (most > 15) {
+    uint32_t bits = 0;
+    for (uint32_t i = 0; i < 32; ++i) bits |= (codes[i] >> 4 & 1) << i;
+    put_u32(at, bits);
+    at += 4;
+  }
+  put_nibbles(at, codes);
 }
 
 // The number of the largest magnitude gets the lowest code, which has no positive twin.
-void signed_codes(const float* x, uint32_t zero, std::byte* scale, uint32_t* codes) {
+void encode_around(const float* x, uint32_t zero, std::byte* block) {
   const float d = extreme(x, 32) / -static_cast<float>(zero), i = inverse(d);
-  put_scale(scale, d);
+  put_scale(block, d);
+  uint32_t codes[32];
   for (uint32_t k = 0; k < 32; ++k)
     codes[k] = static_cast<uint32_t>(
         std::clamp(x[k] * i + (static_cast<float>(zero) + 0.5F), 0.0F, 2.0F * zero - 1));
+  put_codes(block + 2, codes, 2 * zero - 1);
 }
 
-void codes_over_minimum(const float* x, uint32_t most, std::byte* scales, uint32_t* codes) {
+void encode_over_minimum(const float* x, uint32_t most, std::byte* block) {
   const auto [least, largest] = std::minmax_element(x, x + 32);
   // Halves, as the difference of two floats may overflow.
   const float d = (*largest / 2 - *least / 2) / static_cast<float>(most) * 2, i = inverse(d);
-  put_scale(scales, d);
-  put_scale(scales + 2, *least);
+  put_scale(block, d);
+  put_scale(block + 2, *least);
+  uint32_t codes[32];
   for (uint32_t k = 0; k < 32; ++k)
     codes[k] = static_cast<uint32_t>(
         std::clamp((x[k] - *least) * i + 0.5F, 0.0F, static_cast<float>(most)));
+  put_codes(block + 4, codes, most);
 }
 
 // The sign and the code of the nearest value of E2M1; ties go to the even code.
@@ -75,42 +70,26 @@ uint32_t e2m1_code(float x) {
 }
 
 uint32_t nonlinear_code(float x) {
-  const auto* above = std::lower_bound(kNonlinear, kNonlinear + 16, x,
-                                       [](int8_t t, float v) { return static_cast<float>(t) < v; });
-  const auto k = static_cast<uint32_t>(above - kNonlinear);
+  const auto* above =
+      std::lower_bound(sdk::kIq4Levels, sdk::kIq4Levels + 16, x,
+                       [](signed char t, float v) { return static_cast<float>(t) < v; });
+  const auto k = static_cast<uint32_t>(above - sdk::kIq4Levels);
   if (k == 0) return 0;
   if (k == 16) return 15;
   const bool lower =
-      x - static_cast<float>(kNonlinear[k - 1]) < static_cast<float>(kNonlinear[k]) - x;
+      x - static_cast<float>(sdk::kIq4Levels[k - 1]) < static_cast<float>(sdk::kIq4Levels[k]) - x;
   return lower ? k - 1 : k;
 }
 
 }  // namespace
 
-void encode_q4_0(const float* x, const float*, std::byte* block) {
-  uint32_t codes[32];
-  signed_codes(x, 8, block, codes);
-  put_nibbles(block + 2, codes, 16);
-}
-
-void encode_q5_0(const float* x, const float*, std::byte* block) {
-  uint32_t codes[32];
-  signed_codes(x, 16, block, codes);
-  put_fifth_bits(block + 2, codes);
-  put_nibbles(block + 6, codes, 16);
-}
-
+void encode_q4_0(const float* x, const float*, std::byte* block) { encode_around(x, 8, block); }
+void encode_q5_0(const float* x, const float*, std::byte* block) { encode_around(x, 16, block); }
 void encode_q4_1(const float* x, const float*, std::byte* block) {
-  uint32_t codes[32];
-  codes_over_minimum(x, 15, block, codes);
-  put_nibbles(block + 4, codes, 16);
+  encode_over_minimum(x, 15, block);
 }
-
 void encode_q5_1(const float* x, const float*, std::byte* block) {
-  uint32_t codes[32];
-  codes_over_minimum(x, 31, block, codes);
-  put_fifth_bits(block + 4, codes);
-  put_nibbles(block + 8, codes, 16);
+  encode_over_minimum(x, 31, block);
 }
 
 void encode_q8_0(const float* x, const float*, std::byte* block) {
@@ -131,7 +110,7 @@ void encode_iq4_nl(const float* x, const float* weights, std::byte* block) {
       const float i = (end + static_cast<float>(step)) * inverse(v);
       double xq = 0, qq = 0;
       for (uint32_t k = 0; k < 32; ++k) {
-        const double w = weights ? weights[k] : 1, q = kNonlinear[nonlinear_code(x[k] * i)];
+        const double w = weights ? weights[k] : 1, q = sdk::kIq4Levels[nonlinear_code(x[k] * i)];
         xq += w * x[k] * q;
         qq += w * q * q;
       }
@@ -143,10 +122,10 @@ void encode_iq4_nl(const float* x, const float* weights, std::byte* block) {
     }
   }
   put_scale(block, scale);
-  const float i = inverse(f16(block));
+  const float i = inverse(as_scale(scale));
   uint32_t codes[32];
   for (uint32_t k = 0; k < 32; ++k) codes[k] = nonlinear_code(x[k] * i);
-  put_nibbles(block + 2, codes, 16);
+  put_nibbles(block + 2, codes);
 }
 
 // The exponent under which the largest number is in the top binade of E2M1 may saturate numbers;
@@ -162,38 +141,14 @@ void encode_mxfp4(const float* x, const float* weights, std::byte* block) {
     double error = 0;
     for (uint32_t k = 0; k < 32; ++k) {
       codes[k] = e2m1_code(std::ldexp(x[k], -e));
-      const double off = x[k] - std::ldexp(kTwiceE2M1[codes[k]] / 2.0, e);
+      const double off = x[k] - std::ldexp(sdk::kE2m1Doubled[codes[k]] / 2.0, e);
       error += (weights ? weights[k] : 1) * off * off;
     }
     if (!(error < best)) continue;
     best = error;
     block[0] = static_cast<std::byte>(e + 127);
-    put_nibbles(block + 1, codes, 16);
+    put_nibbles(block + 1, codes);
   }
 }
 
-}  // namespace blocks
-
-void encode_blocks(const BlockFormat& format, std::span<const float> x,
-                   std::span<const float> weights, std::byte* out) {
-  if (!format.encode)
-    fail(Code::unsupported, format.name, ": tenon has no encoder for this format");
-  if (x.size() % format.elements != 0)
-    fail(Code::shape_mismatch, format.name, ": ", x.size(), " elements; expected a multiple of ",
-         format.elements);
-  if (!weights.empty() && weights.size() != x.size())
-    fail(Code::shape_mismatch, format.name, ": ", weights.size(), " weights; expected ", x.size());
-  for (size_t i = 0; i < weights.size(); ++i)
-    if (!(weights[i] >= 0) || !std::isfinite(weights[i]))
-      fail(Code::numeric_error, format.name, ": weight ", i, " is ", weights[i],
-           "; expected a finite number, at least 0");
-  if (!format.plain())
-    for (size_t i = 0; i < x.size(); ++i)
-      if (!std::isfinite(x[i]))
-        fail(Code::numeric_error, format.name, ": element ", i, " is ", x[i],
-             "; expected a finite number");
-  for (size_t at = 0; at < x.size(); at += format.elements, out += format.bytes)
-    format.encode(x.data() + at, weights.empty() ? nullptr : weights.data() + at, out);
-}
-
-}  // namespace tenon::core
+}  // namespace tenon::core::blocks

@@ -70,15 +70,12 @@ void FileReader::read(uint64_t offset, void* out, size_t size) const {
   }
 }
 
-MappedFile::MappedFile(const std::string& path) {
+MappedFile::MappedFile(const FileReader& file) {
   struct stat info {};
-  const int file = open_regular(path, info);
+  if (::fstat(file.file_, &info) != 0) system_error(file.path_, "map");
   size_ = static_cast<size_t>(info.st_size);
-  void* at = size_ == 0 ? nullptr : ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file, 0);
-  const int number = errno;
-  ::close(file);
-  errno = number;
-  if (at == MAP_FAILED) system_error(path, "map");
+  void* at = size_ == 0 ? nullptr : ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.file_, 0);
+  if (at == MAP_FAILED) system_error(file.path_, "map");
   data_ = static_cast<const std::byte*>(at);
 }
 

@@ -22,6 +22,7 @@ class FileReader {
   void read(uint64_t offset, void* out, size_t size) const;
 
  private:
+  friend class MappedFile;
   std::string path_;
   int file_ = -1;
   uint64_t size_ = 0;
@@ -31,7 +32,9 @@ class FileReader {
 // the process's own. The file must not become shorter meanwhile: reading what is gone ends the process.
 class MappedFile {
  public:
-  explicit MappedFile(const std::string& path);
+  explicit MappedFile(const std::string& path) : MappedFile(FileReader(path)) {}
+  // The file that is open, even if its path names another one by now, in its size of now.
+  explicit MappedFile(const FileReader& file);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;

@@ -29,7 +29,9 @@ class SafetensorsFile {
   const std::vector<SafetensorsEntry>& tensors() const { return tensors_; }  // by name
   Bytes content(const SafetensorsEntry& e) const;
   // The file, mapped, and where a content is in it: for readers that keep contents in place.
-  std::shared_ptr<const MappedFile> map() const { return std::make_shared<MappedFile>(path_); }
+  std::shared_ptr<const MappedFile> map() const {
+    return std::make_shared<const MappedFile>(file_);
+  }
   // Throws io_error if the file has become shorter since it was opened.
   std::span<const std::byte> content_in(const MappedFile& map, const SafetensorsEntry& e) const;
   const std::string& metadata_json() const { return metadata_; }  // "{}" if there is none

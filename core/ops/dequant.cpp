@@ -2,7 +2,7 @@
 // dequantize_blocks dequant_matmul grouped_dequant_matmul dequant_rows: weights that consist of
 // blocks (specification 1.4 to 1.6). The decompositions decode all of w: correct, but slow.
 #include "ops/check.hpp"
-#include "ops/padded.hpp"
+#include "ops/grouped.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
@@ -61,20 +61,7 @@ void grouped_dequant_matmul_shape(Infer& i, const op::grouped_dequant_matmul& n)
     i.fail(Code::shape_mismatch, "operand x: expected ", w[2],
            " elements along its last axis, as in w ", i.type(n.w).text(), ", got ",
            i.type(n.x).text());
-  if (w[0] == 0 && x[0] != 0)
-    i.fail(Code::shape_mismatch, "operand w: expected at least one expert for the rows of x ",
-           i.type(n.x).text(), ", got ", i.type(n.w).text());
-  if (!n.ids == !n.offsets)
-    i.fail(Code::invalid_argument, "expected one of operands ids and offsets, got ",
-           n.ids ? "both" : "neither");
-  i.want_index(n.ids, "ids");
-  i.want_shape(n.ids, "ids", {x[0]});
-  i.want_index(n.offsets, "offsets");
-  i.want_shape(n.offsets, "offsets", {w[0] + 1});
-  if (n.p && i.dtype(n.p) != i.dtype(n.x) && i.dtype(n.p) != kF32)
-    i.fail(Code::dtype_mismatch, "operand p: expected ", dtype_name(i.dtype(n.x)), " or f32, got ",
-           i.type(n.p).text());
-  i.want_shape(n.p, "p", {x[0]});
+  want_experts(i, n, x[0], w[0]);
   i.out(0, {i.dtype(n.x), {x[0], w[1]}});
 }
 
@@ -196,11 +183,6 @@ bool dequant_matmul_padded(Padded& p, const op::dequant_matmul& n) {
   p.fill(n.x, -1, Fill::zero);
   return true;
 }
-bool grouped_dequant_matmul_padded(Padded& p, const op::grouped_dequant_matmul& n) {
-  if (!n.ids || p.any_from(n.x, 1)) return p.refuse("more than the rows of x with ids is padded");
-  p.fill(n.ids, 0, p.b.scalar_int(p.type(n.ids).dtype, -1));
-  return true;
-}
 bool dequant_rows_padded(Padded& p, const op::dequant_rows& n) {
   p.clamp_indices(n.ids, p.type(n.w).shape[0]);
   return true;
@@ -249,7 +231,7 @@ constexpr Record<op::grouped_dequant_matmul> kGroupedDequantMatmul{
     .words = {{"compute", kComputes}},
     .grad = grouped_dequant_matmul_grad,
     .lower = grouped_dequant_matmul_lower,
-    .padded = grouped_dequant_matmul_padded,
+    .padded = grouped_padded<op::grouped_dequant_matmul>,
     .flops = grouped_dequant_matmul_flops,
     .bytes = grouped_dequant_matmul_bytes,
     .traits = kReadsBlocks};

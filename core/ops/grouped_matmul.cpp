@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // grouped_matmul and its backward op: each row of x times the matrix of its expert (specification
 // 2.3). The decompositions multiply every row with every expert and select: correct, but slow.
-#include "ops/padded.hpp"
+#include "ops/grouped.hpp"
 #include "ops/table.hpp"
 
 namespace tenon::core {
@@ -29,20 +29,7 @@ Sizes want_groups(const Infer& i, const Op& n) {
   if (i.shape(n.x)[1] != s.in)
     i.fail(Code::shape_mismatch, "operand w: expected a contracted length of ", i.shape(n.x)[1],
            " as in x ", i.type(n.x).text(), ", got ", s.in, " in ", i.type(n.w).text());
-  if (s.experts == 0 && s.rows != 0)
-    i.fail(Code::shape_mismatch, "operand w: expected at least one expert for the rows of x ",
-           i.type(n.x).text(), ", got ", i.type(n.w).text());
-  if (!n.ids == !n.offsets)
-    i.fail(Code::invalid_argument, "expected one of operands ids and offsets, got ",
-           n.ids ? "both" : "neither");
-  i.want_index(n.ids, "ids");
-  i.want_shape(n.ids, "ids", {s.rows});
-  i.want_index(n.offsets, "offsets");
-  i.want_shape(n.offsets, "offsets", {s.experts + 1});
-  if (n.p && i.dtype(n.p) != i.dtype(n.x) && i.dtype(n.p) != kF32)
-    i.fail(Code::dtype_mismatch, "operand p: expected ", dtype_name(i.dtype(n.x)), " or f32, got ",
-           i.type(n.p).text());
-  i.want_shape(n.p, "p", {s.rows});
+  want_experts(i, n, s.rows, s.experts);
   return s;
 }
 
@@ -210,26 +197,16 @@ double grouped_matmul_backward_flops(const Cost& c, const op::grouped_matmul_bac
   return products * expert_flops(c, n.dy, n.w);
 }
 
-// Padded rows are dropped.
-template <class Op>
-bool grouped_matmul_padded(Padded& p, const Op& n) {
-  if (!n.ids || p.any_from(n.x, 1) || p.any(n.w))
-    return p.refuse("more than the rows of x with ids is padded");
-  p.fill(n.ids, 0, p.b.scalar_int(p.type(n.ids).dtype, -1));
-  return true;
-}
-
-constexpr Record<op::grouped_matmul> kGroupedMatmul{
-    .shape = grouped_matmul_shape,
-    .grad = grouped_matmul_grad,
-    .lower = grouped_matmul_lower,
-    .padded = grouped_matmul_padded<op::grouped_matmul>,
-    .flops = grouped_matmul_flops,
-    .bytes = each_once};
+constexpr Record<op::grouped_matmul> kGroupedMatmul{.shape = grouped_matmul_shape,
+                                                    .grad = grouped_matmul_grad,
+                                                    .lower = grouped_matmul_lower,
+                                                    .padded = grouped_padded<op::grouped_matmul>,
+                                                    .flops = grouped_matmul_flops,
+                                                    .bytes = each_once};
 constexpr Record<op::grouped_matmul_backward> kGroupedMatmulBackward{
     .shape = grouped_matmul_backward_shape,
     .lower = grouped_matmul_backward_lower,
-    .padded = grouped_matmul_padded<op::grouped_matmul_backward>,
+    .padded = grouped_padded<op::grouped_matmul_backward>,
     .flops = grouped_matmul_backward_flops,
     .bytes = each_once};
 

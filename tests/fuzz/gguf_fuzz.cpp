@@ -40,7 +40,7 @@ void read_tensor(const GgufFile& file, const GgufTensor& t) {
   if (!t.format) return;
   const auto content = file.content(t);
   read(content.data(), content.size());
-  if (!t.format->decode || content.size() > 4096) return;
+  if (!t.format->decodes() || content.size() > 4096) return;
   std::vector<float> numbers(content.size() / t.format->bytes * t.format->elements);
   decode_blocks(*t.format, content, numbers.data());
   read(numbers.data(), numbers.size() * sizeof numbers[0]);

@@ -3,21 +3,8 @@
 // Highway that this plugin compiles have no such instruction.
 #include "byte_table.hpp"
 
-#include <hwy/highway.h>
-
+#include "intrinsics.hpp"
 #include "isa.hpp"
-
-#if HWY_ARCH_X86_64 && defined(__linux__)
-
-#include <cpuid.h>
-// GCC 12 warns about undefined vectors inside its own intrinsics.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#include <immintrin.h>
-#pragma GCC diagnostic pop
-
-#endif
 
 namespace tenon::cpu {
 namespace {
@@ -28,7 +15,7 @@ void look_up_one_by_one(const ByteTable& table, const uint8_t* x, uint8_t* y, in
 
 }  // namespace
 
-#if HWY_ARCH_X86_64 && defined(__linux__)
+#if TENON_CPU_X86
 
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512vl,avx512vbmi")
 namespace {

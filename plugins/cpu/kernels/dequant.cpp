@@ -28,8 +28,8 @@ void decode_to(tenon_dtype to, tenon_dtype from, const unsigned char* blocks, in
   if (to == TENON_DTYPE_F64) {
     const tenon_block block = tenon_dtype_block(from);
     auto* at = reinterpret_cast<double*>(y);
-    for (; count > 0; count -= block.elements, blocks += block.bytes)
-      for (int i = 0; i < block.elements; ++i) *at++ = sdk::block_element<double>(from, blocks, i);
+    for (; count > 0; count -= block.elements, blocks += block.bytes, at += block.elements)
+      sdk::decode_block(from, blocks, at);
     return;
   }
   float some[kUnpacked];
@@ -98,17 +98,20 @@ struct Plan {
     if (bytes) {
       const auto depth = static_cast<uint64_t>(padded_depth(k));
       level_at = scratch.take(rows * depth);
-      scale_at = scratch.take(rows * depth / 4);
-      sum_at = scratch.take(rows * depth / 4);
-      shift_at = scratch.take(rows * depth / 4);
+      const uint64_t groups = rows * depth / static_cast<uint64_t>(scale_group(w));
+      scale_at = scratch.take(groups * sizeof(float));
+      sum_at = scratch.take(groups * sizeof(float));
+      shift_at = scratch.take(groups * sizeof(int32_t));
     }
     area = static_cast<int64_t>((block_area(m) + 63) / 64 * 64);
     areas_at = scratch.take(static_cast<uint64_t>(area) * static_cast<uint64_t>(slots));
   }
+  // Below that of a product with decoded weights, also for blocks of 8 bits: those would take four
+  // times the memory.
   double cost() const {
     const double products =
         static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-    return products / 5e10 + static_cast<double>(tenon_dense_bytes(w, n * k)) / 2e10;
+    return products / 5e10 + static_cast<double>(tenon_dense_bytes(w, n * k)) / 4e10;
   }
 
   // Converts x once for all products.
@@ -127,8 +130,12 @@ struct Plan {
     if (wide) rows = wide;
     if (bytes)
       p.bytes = {reinterpret_cast<int8_t*>(base + level_at),
-                 reinterpret_cast<float*>(base + scale_at), reinterpret_cast<float*>(base + sum_at),
-                 reinterpret_cast<int32_t*>(base + shift_at), padded_depth(k)};
+                 reinterpret_cast<float*>(base + scale_at),
+                 reinterpret_cast<float*>(base + sum_at),
+                 reinterpret_cast<int32_t*>(base + shift_at),
+                 padded_depth(k),
+                 scale_group(w),
+                 level_lift(w)};
     else
       p.x = rows;
     if (wide || bytes)
@@ -141,11 +148,12 @@ struct Plan {
     return p;
   }
   void run(const sdk::Call& c, const BlockProduct& p, BlockSink sink) const {
-    const int64_t panels = (n + kBlockPanel - 1) / kBlockPanel;
-    const int64_t cost = kBlockPanel * k * (2 + p.m) / 2;
+    const int64_t wide = block_columns(p), panels = (n + wide - 1) / wide;
+    const int64_t cost = wide * k * (2 + p.m) / 2;
     parallel_for_slots(panels, grain_for(cost), slots, [&](int slot, int64_t panel, int64_t end) {
       char* const own = static_cast<char*>(c.scratch) + areas_at + slot * area;
-      for (; panel < end; ++panel) block_panel(p, panel, own, sink);
+      for (int64_t j = panel * wide; panel < end; ++panel, j += wide)
+        block_panel(p, j, std::min(wide, n - j), own, sink);
     });
   }
 };

@@ -17,8 +17,9 @@ namespace tenon::cpu {
 inline constexpr int64_t kUnpacked = 256;
 // Elements along K between two sums of partial sums.
 inline constexpr int64_t kBlockChunk = 512;
-// Rows of w whose elements are unpacked for a tile, and rows of x that share them.
-inline constexpr int64_t kBlockPanel = 12, kBlockRows = 128;
+// The most rows of w of a panel, those of a panel of floats, and the rows of x that share the
+// unpacked elements.
+inline constexpr int64_t kBlockPanel = 32, kFloatPanel = 12, kBlockRows = 128;
 
 // kUnpacked elements, or fewer at the end of a row: the rest of scale and add is 0.
 struct Unpacked {
@@ -35,14 +36,52 @@ constexpr bool has_adds(tenon_dtype t) {
 // Writes `count` elements, whole blocks, as floats.
 void decode_blocks(tenon_dtype dtype, const void* blocks, int64_t count, float* to);
 
+// Products of bytes add up groups of so many elements along K, which share a scale in w and in x.
+constexpr int64_t scale_group(tenon_dtype t) {
+  return t == TENON_DTYPE_Q2_K || t == TENON_DTYPE_Q3_K || t == TENON_DTYPE_Q6_K ||
+                 t == TENON_DTYPE_NVFP4
+             ? 16
+             : 32;
+}
+// What products of bytes add to levels, so that they have no sign.
+constexpr int level_lift(tenon_dtype t) {
+  switch (t) {
+    case TENON_DTYPE_Q4_1:
+    case TENON_DTYPE_Q5_1:
+    case TENON_DTYPE_Q2_K:
+    case TENON_DTYPE_Q4_K:
+    case TENON_DTYPE_Q5_K:
+      return 0;
+    case TENON_DTYPE_TQ1_0:
+    case TENON_DTYPE_TQ2_0:
+    case TENON_DTYPE_Q1_0:
+    case TENON_DTYPE_Q2_0:
+      return 1;
+    case TENON_DTYPE_Q3_K:
+      return 4;
+    case TENON_DTYPE_Q4_0:
+      return 8;
+    case TENON_DTYPE_Q5_0:
+    case TENON_DTYPE_MXFP4:
+    case TENON_DTYPE_NVFP4:
+      return 16;
+    case TENON_DTYPE_Q6_K:
+      return 32;
+    default:
+      return 128;
+  }
+}
+
 // Rows of x as 8-bit integers: each 32 elements along K share a scale. Rows are padded with zeros to
 // whole kUnpacked elements.
 struct ByteRows {
   int8_t* level;   // [rows, k]
-  float* scale;    // [rows, k/16]
-  float* sum;      // [rows, k/16]: scale · the sum of 16 levels
-  int32_t* shift;  // [rows, k/16]: 128 · the sum of 16 levels
+  float* scale;    // [rows, k/group]
+  float* sum;      // [rows, k/group]: scale · the sum of the levels of a group
+  int32_t* shift;  // [rows, k/group]: -level_lift() · the sum of the levels of a group
   int64_t k;       // padded
+  int64_t group;   // scale_group() of w
+  int lift;        // level_lift() of w
 };
 constexpr int64_t padded_depth(int64_t k) { return (k + kUnpacked - 1) / kUnpacked * kUnpacked; }
 void to_bytes(const float* x, int64_t k, int64_t row, const ByteRows& to);
@@ -60,24 +99,10 @@ struct BlockProduct {
 // Sums of rows [i, i + rows) and of columns [j, j + cols), kBlockPanel apart.
 using BlockSink =
     FunctionRef<void(int64_t i, int64_t rows, int64_t j, int64_t cols, const float* sums)>;
-// Computes panel `panel` of kBlockPanel columns. area: block_area() bytes, aligned to 64.
-void block_panel(const BlockProduct& product, int64_t panel, void* area, BlockSink sink);
+// The columns of a panel of `product`, at most kBlockPanel.
+int64_t block_columns(const BlockProduct& product);
+// Computes columns [j, j + cols), at most block_columns(). area: block_area() bytes, aligned to 64.
+void block_panel(const BlockProduct& product, int64_t j, int64_t cols, void* area, BlockSink sink);
 uint64_t block_area(int64_t m);
-
-// One row of x, kUnpacked elements, with some rows of w: lanes[r·16 + g mod 16] += the sum of group
-// g of 16 elements.
-struct ByteTile {
-  const int8_t* x;
-  const float* x_scale;
-  const float* x_sum;
-  const int32_t* x_shift;
-  const Unpacked* w;  // levels + 128
-  int64_t rows, w_step;
-  bool adds;
-  float* lanes;
-  int64_t lane_step;
-};
-bool has_byte_dots();
-void byte_tile_vnni(const ByteTile& tile);
 
 }  // namespace tenon::cpu

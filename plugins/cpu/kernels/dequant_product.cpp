@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements of blocks as floats, rows of x as bytes, and the sums of products with blocks.
+// Elements of blocks as floats, and panels of products of floats with blocks.
 #include <algorithm>
-#include <cmath>
 
 #include "dequant.hpp"
+#include "dequant_bytes.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/dequant_product.cpp"
@@ -51,49 +51,6 @@ void Decode(tenon_dtype dtype, const void* blocks, int64_t count, float* to) {
   with_format(dtype, [&](auto format) HWY_ATTR {
     decode_as<format>(static_cast<const uint8_t*>(blocks), count, to);
   });
-}
-
-// ---- rows as bytes
-
-void ToBytes(const float* x, int64_t k, int64_t row, const ByteRows& to) {
-  const Lanes16 d;
-  const hn::RebindToSigned<Lanes16> di;
-  const hn::Rebind<int16_t, Lanes16> d16;
-  const hn::Rebind<int8_t, Lanes16> d8;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  int8_t* const level = to.level + row * to.k;
-  const int64_t first = row * to.k / 16;
-  for (int64_t at = 0; at < k; at += 32) {
-    auto most = hn::Zero(d), sum = hn::Zero(d);
-    for (int64_t l = 0; l < 32; l += lanes) {
-      const auto v = hn::LoadU(d, x + at + l);
-      most = hn::Max(most, hn::Abs(v));
-      sum = hn::Add(sum, hn::Mul(v, hn::Zero(d)));  // Max may drop a NaN, this does not
-    }
-    const float largest = hn::GetLane(hn::MaxOfLanes(d, most));
-    const float bad = hn::GetLane(hn::SumOfLanes(d, sum));  // 0, or NaN
-    const bool fine = bad == 0 && largest >= 1e-35f;
-    const float scale = bad == 0 ? (fine ? largest / 127.0f : 0.0f) : bad;
-    const auto inverse = hn::Set(d, fine ? 127.0f / largest : 0.0f);
-    for (int64_t half = 0; half < 2; ++half) {
-      auto total = hn::Zero(di);
-      for (int64_t l = 0; l < 16; l += lanes) {
-        const int64_t i = at + 16 * half + l;
-        auto number = hn::Zero(di);
-        if (fine) number = hn::NearestInt(hn::Mul(hn::LoadU(d, x + i), inverse));
-        hn::StoreU(hn::DemoteTo(d8, hn::DemoteTo(d16, number)), d8, level + i);
-        total = hn::Add(total, number);
-      }
-      const int32_t levels = hn::GetLane(hn::SumOfLanes(di, total));
-      const int64_t g = first + (at / 16 + half);
-      to.scale[g] = scale;
-      to.sum[g] = scale * static_cast<float>(levels);
-      to.shift[g] = 128 * levels;
-    }
-  }
-  std::fill(level + k, level + to.k, int8_t{0});
-  for (int64_t g = k / 16; g < to.k / 16; ++g)
-    to.scale[first + g] = to.sum[first + g] = 0, to.shift[first + g] = 0;
 }
 
 // ---- products of floats
@@ -164,17 +121,14 @@ HWY_INLINE void float_tiles(FloatTile t, int64_t cols) {
 
 // What a panel computes with.
 struct Area {
-  float* lanes;  // [rows][kBlockPanel][16]
-  float* sums;   // [rows][kBlockPanel]
-  union {
-    float* decoded;      // [kBlockPanel][kBlockChunk]
-    Unpacked* unpacked;  // [kBlockPanel]
-  };
+  float* lanes;    // [rows][kFloatPanel][16]
+  float* sums;     // [rows][kBlockPanel]
+  float* decoded;  // [kFloatPanel][kBlockChunk]
 };
 
 // With few rows of x, what is read of w at a time is long and of few rows, so that memory delivers it
 // in order. It changes no order of sums.
-constexpr int64_t kFewRows = 9;
+constexpr int64_t kFewFloatRows = 9;
 
 // Decodes `cols` rows of w by `depth` elements at a time.
 template <tenon_dtype kFormat>
@@ -183,7 +137,7 @@ HWY_INLINE void float_block(const BlockProduct& p, int64_t j, int64_t cols, int6
   constexpr int kX = HWY_TARGET <= HWY_AVX3 ? 2 : 1;
   const auto row_bytes = static_cast<int64_t>(tenon_dense_bytes(kFormat, p.k));
   const auto row_of = [&](int64_t r) { return p.x + (p.order ? p.order[i + r] : i + r) * p.k; };
-  const auto lanes_of = [&](int64_t r) { return lanes + r * kBlockPanel * 16; };
+  const auto lanes_of = [&](int64_t r) { return lanes + r * kFloatPanel * 16; };
   for (int64_t first = 0; first < p.k; first += depth) {
     const int64_t some = std::min(depth, p.k - first);
     const auto skipped = static_cast<int64_t>(tenon_dense_bytes(kFormat, first));
@@ -208,88 +162,11 @@ HWY_INLINE void float_block(const BlockProduct& p, int64_t j, int64_t cols, int6
 template <tenon_dtype kFormat>
 HWY_INLINE void float_panel(const BlockProduct& p, int64_t j, int64_t cols, int64_t i, int64_t rows,
                             const Area& area) {
-  const int64_t wide = rows < kFewRows ? 3 : kBlockPanel;
-  const int64_t depth = kBlockPanel / wide * kBlockChunk;
+  const int64_t wide = rows < kFewFloatRows ? 3 : kFloatPanel;
+  const int64_t depth = kFloatPanel / wide * kBlockChunk;
   for (int64_t n = 0; n < cols; n += wide)
     float_block<kFormat>(p, j + n, std::min(wide, cols - n), depth, i, rows, area.decoded,
                          area.lanes + n * 16);
-}
-
-// ---- products of bytes
-
-// The sums of 16 products each, on any processor.
-HWY_INLINE void group_sums(const int8_t* x, const int8_t* levels, const int32_t* shift,
-                           int32_t* to) {
-  const hn::FixedTag<int16_t, 8> d16;
-  const hn::FixedTag<int8_t, 8> d8;
-  const hn::FixedTag<uint8_t, 8> du8;
-  const hn::FixedTag<int32_t, 4> d;
-  for (int64_t g = 0; g < kUnpacked / 16; ++g) {
-    auto sum = hn::Zero(d);
-    for (int64_t l = 16 * g; l < 16 * g + 16; l += 8) {
-      const auto a = hn::PromoteTo(d16, hn::LoadU(d8, x + l));
-      const auto b =
-          hn::PromoteTo(d16, hn::LoadU(du8, reinterpret_cast<const uint8_t*>(levels) + l));
-      auto other = hn::Zero(d);
-      sum = hn::ReorderWidenMulAccumulate(d, a, b, sum, other);
-      sum = hn::Add(sum, other);
-    }
-    to[g] = hn::GetLane(hn::SumOfLanes(d, sum)) - shift[g];
-  }
-}
-
-void ByteTiles(const ByteTile& t) {
-  const Lanes16 d;
-  const hn::RebindToSigned<Lanes16> di;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t r = 0; r < t.rows; ++r) {
-    const Unpacked& w = t.w[r * t.w_step];
-    alignas(64) int32_t sums[16];
-    group_sums(t.x, w.level, t.x_shift, sums);
-    float* const to = t.lanes + r * t.lane_step;
-    for (int64_t l = 0; l < 16; l += lanes) {
-      const auto scale = hn::Mul(hn::LoadU(d, w.scale + l), hn::LoadU(d, t.x_scale + l));
-      auto sum = hn::MulAdd(hn::ConvertTo(d, hn::LoadU(di, sums + l)), scale, hn::LoadU(d, to + l));
-      if (t.adds) sum = hn::MulAdd(hn::LoadU(d, w.add + l), hn::LoadU(d, t.x_sum + l), sum);
-      hn::StoreU(sum, d, to + l);
-    }
-  }
-}
-
-template <tenon_dtype kFormat, class Tile>
-HWY_INLINE void byte_panel(const BlockProduct& p, int64_t j, int64_t cols, int64_t i, int64_t rows,
-                           const Area& area, const Tile& tile) {
-  const auto row_bytes = static_cast<int64_t>(tenon_dense_bytes(kFormat, p.k));
-  // Columns and parts of kUnpacked elements at a time.
-  const int64_t wide = rows < kFewRows ? 1 : kBlockPanel, deep = kBlockPanel / wide;
-  for (int64_t n = 0; n < cols; n += wide) {
-    const int64_t some = std::min(wide, cols - n);
-    for (int64_t first = 0; first < p.k; first += deep * kUnpacked) {
-      const int64_t parts = (std::min(deep * kUnpacked, p.k - first) + kUnpacked - 1) / kUnpacked;
-      for (int64_t c = 0; c < some; ++c)
-        for (int64_t part = 0; part < parts; ++part) {
-          const int64_t k = first + part * kUnpacked;
-          unpack_as<kFormat, 128>(
-              p.w + (j + n + c) * row_bytes + static_cast<int64_t>(tenon_dense_bytes(kFormat, k)),
-              std::min(kUnpacked, p.k - k), area.unpacked[c * deep + part]);
-        }
-      for (int64_t r = 0; r < rows; ++r)
-        for (int64_t part = 0; part < parts; ++part) {
-          const int64_t at =
-              (p.order ? p.order[i + r] : i + r) * p.bytes.k + first + part * kUnpacked;
-          tile({.x = p.bytes.level + at,
-                .x_scale = p.bytes.scale + at / 16,
-                .x_sum = p.bytes.sum + at / 16,
-                .x_shift = p.bytes.shift + at / 16,
-                .w = area.unpacked + part,
-                .rows = some,
-                .w_step = deep,
-                .adds = has_adds(kFormat),
-                .lanes = area.lanes + (r * kBlockPanel + n) * 16,
-                .lane_step = 16});
-        }
-    }
-  }
 }
 
 HWY_INLINE float sum_of_lanes(const float* from) {
@@ -300,27 +177,20 @@ HWY_INLINE float sum_of_lanes(const float* from) {
   return s[0];
 }
 
-void Panel(const BlockProduct& p, int64_t panel, void* memory, BlockSink sink) {
-  const int64_t j = panel * kBlockPanel, cols = std::min(kBlockPanel, p.n - j);
+void FloatPanel(const BlockProduct& p, int64_t j, int64_t cols, void* memory, BlockSink sink) {
   const int64_t most = std::min(kBlockRows, p.m);
   Area area{};
   area.lanes = static_cast<float*>(memory);
-  area.sums = area.lanes + most * kBlockPanel * 16;
-  area.decoded = area.sums + (most * kBlockPanel + 15) / 16 * 16;
+  area.sums = area.lanes + most * kFloatPanel * 16;
+  area.decoded = area.sums + most * kBlockPanel;
   for (int64_t i = 0; i < p.m; i += most) {
     const int64_t rows = std::min(most, p.m - i);
-    std::fill_n(area.lanes, rows * kBlockPanel * 16, 0.0f);
-    with_format(p.dtype, [&](auto format) HWY_ATTR {
-      if (p.x)
-        float_panel<format>(p, j, cols, i, rows, area);
-      else if (has_byte_dots())
-        byte_panel<format>(p, j, cols, i, rows, area, [](const ByteTile& t) { byte_tile_vnni(t); });
-      else
-        byte_panel<format>(p, j, cols, i, rows, area, [](const ByteTile& t) { ByteTiles(t); });
-    });
+    std::fill_n(area.lanes, rows * kFloatPanel * 16, 0.0f);
+    with_format(p.dtype,
+                [&](auto format) HWY_ATTR { float_panel<format>(p, j, cols, i, rows, area); });
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t n = 0; n < cols; ++n)
-        area.sums[r * kBlockPanel + n] = sum_of_lanes(area.lanes + (r * kBlockPanel + n) * 16);
+        area.sums[r * kBlockPanel + n] = sum_of_lanes(area.lanes + (r * kFloatPanel + n) * 16);
     sink(i, rows, j, cols, area.sums);
   }
 }
@@ -332,25 +202,23 @@ HWY_AFTER_NAMESPACE();
 namespace tenon::cpu {
 
 HWY_EXPORT(Decode);
-HWY_EXPORT(ToBytes);
-HWY_EXPORT(Panel);
+HWY_EXPORT(FloatPanel);
 
 void decode_blocks(tenon_dtype dtype, const void* blocks, int64_t count, float* to) {
   HWY_DYNAMIC_DISPATCH(Decode)(dtype, blocks, count, to);
 }
-void to_bytes(const float* x, int64_t k, int64_t row, const ByteRows& to) {
-  HWY_DYNAMIC_DISPATCH(ToBytes)(x, k, row, to);
-}
-void block_panel(const BlockProduct& product, int64_t panel, void* area, BlockSink sink) {
-  HWY_DYNAMIC_DISPATCH(Panel)(product, panel, area, sink);
-}
 
+int64_t block_columns(const BlockProduct& product) {
+  return product.x ? kFloatPanel : byte_columns(product);
+}
+void block_panel(const BlockProduct& product, int64_t j, int64_t cols, void* area, BlockSink sink) {
+  if (!product.x) return byte_panel(product, j, cols, area, sink);
+  HWY_DYNAMIC_DISPATCH(FloatPanel)(product, j, cols, area, sink);
+}
 uint64_t block_area(int64_t m) {
   const int64_t rows = std::min(kBlockRows, m);
-  const int64_t lanes = rows * kBlockPanel * 16, sums = (rows * kBlockPanel + 15) / 16 * 16;
-  const auto unpacked =
-      static_cast<int64_t>(std::max(sizeof(float) * kBlockChunk, sizeof(Unpacked)) * kBlockPanel);
-  return static_cast<uint64_t>(4 * (lanes + sums) + unpacked);
+  const int64_t floats = rows * (kFloatPanel * 16 + kBlockPanel) + kFloatPanel * kBlockChunk;
+  return std::max(static_cast<uint64_t>(floats) * sizeof(float), byte_area());
 }
 
 }  // namespace tenon::cpu

@@ -3,24 +3,16 @@
 // cover AMX.
 #include "gemm_amx.hpp"
 
-#include <hwy/highway.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <string_view>
 
 #include "gemm_dot.hpp"
+#include "intrinsics.hpp"
 #include "isa.hpp"
 
-#if HWY_ARCH_X86_64 && defined(__linux__)
+#if TENON_CPU_X86
 
-#include <cpuid.h>
-// GCC 12 warns about undefined vectors inside its own intrinsics.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#include <immintrin.h>
-#pragma GCC diagnostic pop
 #include <sys/syscall.h>
 #include <unistd.h>
 

@@ -2,16 +2,12 @@
 // Written with intrinsics: the panel layout of AMX fixes the vector length to 512 bits.
 #include "gemm_dot.hpp"
 
-#include <hwy/highway.h>
-
 #include <algorithm>
-
-#if HWY_ARCH_X86_64 && defined(__linux__)
-
-#include <cpuid.h>
-#include <immintrin.h>
-
 #include <cstring>
+
+#include "intrinsics.hpp"
+
+#if TENON_CPU_X86
 
 namespace tenon::cpu {
 

@@ -1,21 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Register tiles of 8-bit dot products. Written with intrinsics: Highway has one target for
 // AVX-512 with VNNI and other extensions together, and none for AVX-VNNI.
-#include <hwy/highway.h>
-
 #include <cstring>
 
+#include "intrinsics.hpp"
 #include "qgemm.hpp"
 
-#if HWY_ARCH_X86_64 && defined(__linux__)
-
-#include <cpuid.h>
-// GCC 12 warns about undefined vectors inside its own intrinsics.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#include <immintrin.h>
-#pragma GCC diagnostic pop
+#if TENON_CPU_X86
 
 namespace tenon::cpu {
 

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The elements of blocks (types.h: TENON_DTYPE_BLOCKS), one at a time: the reference for kernels.
+// The elements of blocks (types.h: TENON_DTYPE_BLOCKS): the reference for kernels.
 //
-//   float x = tenon::sdk::block_element<float>(TENON_DTYPE_Q4_K, bytes, 17);
+//   float x[256];  // the most elements of a block
+//   tenon::sdk::decode_block(TENON_DTYPE_Q4_K, bytes, x);
 //
-// Each product and each difference is one operation of T: with float, and without contraction of
-// both into one, the bits are those of other readers of these formats.
+// Each product and each difference is one operation of the result's type. With float, and if the
+// compiler does not contract them (-ffp-contract=off), the bits are those of other readers of these
+// formats.
 #pragma once
 
 #include <bit>
-#include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "dtype.hpp"
 
 namespace tenon::sdk {
 
-// The value of an f16, from its bits.
+// The value of an f16, from its bits. (half.hpp is for apps: its types are not those of sdk.)
 inline float f16_value(unsigned bits) {
   const uint32_t sign = (bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
   if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | magnitude << 13);
@@ -30,7 +30,7 @@ struct BlockBytes {
   const unsigned char* data;
   int operator[](int at) const { return data[at]; }
   int i8(int at) const { return static_cast<signed char>(data[at]); }
-  unsigned u16(int at) const { return data[at] | static_cast<unsigned>(data[at + 1]) << 8; }
+  uint16_t u16(int at) const { return static_cast<uint16_t>(data[at] | data[at + 1] << 8); }
   float f16(int at) const { return f16_value(u16(at)); }
   float f32(int at) const {
     float f;
@@ -39,8 +39,15 @@ struct BlockBytes {
   }
   // Bit i, the lowest of a byte first.
   int bit(int at, int i) const { return data[at + i / 8] >> i % 8 & 1; }
-  // The four bits of `shift` 0 or 4.
-  int nibble(int at, int shift) const { return data[at] >> shift & 15; }
+  // The code, of four bits, of element i. Elements i and i + half share a byte, the first in its low
+  // bits.
+  int nibble(int at, int i, int half) const {
+    return data[at + i / (2 * half) * half + i % half] >> i / half % 2 * 4 & 15;
+  }
+  // The code, of two bits, of element i. Elements i, i + 32, i + 64 and i + 96 share a byte.
+  int two_bits(int at, int i) const {
+    return data[at + i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3;
+  }
 };
 
 // The levels of iq4_nl and iq4_xs.
@@ -59,8 +66,8 @@ inline float mxfp4_half_scale(int code) {
 inline float ue4m3_value(int code) {
   if (code == 0x7f) return 0;
   const int exponent = code >> 3 & 15, mantissa = code & 7;
-  return exponent == 0 ? static_cast<float>(mantissa) * 0x1p-9f
-                       : std::ldexp(static_cast<float>(mantissa + 8), exponent - 10);
+  if (exponent == 0) return static_cast<float>(mantissa) * 0x1p-9f;
+  return std::bit_cast<float>(static_cast<uint32_t>((exponent + 120) << 23 | mantissa << 20));
 }
 
 // The scale and the minimum, of six bits each, of the 32 elements `group` of q4_k and q5_k.
@@ -78,90 +85,108 @@ inline int q3_k_scale(BlockBytes b, int at, int group) {
   const int high = b[at + 8 + group % 4] >> 2 * (group / 4) & 3;
   return (low | high << 4) - 32;
 }
-// Element i of tq1_0: -1, 0 or 1. A byte holds five of them as a number of base 3, in 256ths.
+// Element i of tq1_0: -1, 0 or 1. A byte holds five of them as a fraction of 256 in base 3.
 inline int tq1_0_level(BlockBytes b, int i) {
-  int byte, digit;
-  if (i < 160)
-    byte = b[i % 32], digit = i / 32;
-  else if (i < 240)
-    byte = b[32 + (i - 160) % 16], digit = (i - 160) / 16;
-  else
-    byte = b[48 + (i - 240) % 4], digit = (i - 240) / 4;
-  for (; digit > 0; --digit) byte = byte * 3 & 255;
-  return (byte * 3 >> 8) - 1;
+  constexpr int kPower[] = {1, 3, 9, 27, 81};
+  const auto digit = [&](int at, int k, int n) {
+    return (b[at + k % n] * kPower[k / n] & 255) * 3;
+  };
+  const int top = i < 160   ? digit(0, i, 32)
+                  : i < 240 ? digit(32, i - 160, 16)
+                            : digit(48, i - 240, 4);
+  return (top >> 8) - 1;
 }
 
-// Element i of a block of a dtype that is_decodable(), in T: float or double.
+// Writes the elements of one block of a dtype that is_decodable(). T: float or double.
 template <class T>
-T block_element(tenon_dtype dtype, const void* block, int i) {
+void decode_block(tenon_dtype dtype, const void* block, T* to) {
   const BlockBytes b{static_cast<const unsigned char*>(block)};
   const auto real = [](auto x) { return static_cast<T>(x); };
-  const int half = i / 16 % 2 * 4;                      // of blocks of 32: the half of a byte
-  const int n = i / 128, l = i % 32, j = i % 128 / 32;  // of blocks of 256
+  // Write the elements from..from + count: scale times level(i), less or plus a number.
+  const auto scaled = [&](int from, int count, T scale, auto level) {
+    for (int i = from; i < from + count; ++i) to[i] = scale * real(level(i));
+  };
+  const auto scaled_less = [&](int from, int count, T scale, T min, auto level) {
+    for (int i = from; i < from + count; ++i) to[i] = scale * real(level(i)) - min;
+  };
+  const auto scaled_plus = [&](int from, int count, T scale, T add, auto level) {
+    for (int i = from; i < from + count; ++i) to[i] = scale * real(level(i)) + add;
+  };
+  // Group g of q4_k and q5_k.
+  const auto q4_k_group = [&](int g, auto level) {
+    const ScaleAndMin s = q4_k_scales(b, 4, g);
+    scaled_less(32 * g, 32, real(b.f16(0)) * real(s.scale), real(b.f16(2)) * real(s.min), level);
+  };
   switch (dtype) {
     case TENON_DTYPE_Q4_0:
-      return real(b.f16(0)) * real(b.nibble(2 + i % 16, half) - 8);
+      return scaled(0, 32, real(b.f16(0)), [&](int i) { return b.nibble(2, i, 16) - 8; });
     case TENON_DTYPE_Q4_1:
-      return real(b.f16(0)) * real(b.nibble(4 + i % 16, half)) + real(b.f16(2));
+      return scaled_plus(0, 32, real(b.f16(0)), real(b.f16(2)),
+                         [&](int i) { return b.nibble(4, i, 16); });
     case TENON_DTYPE_Q5_0:
-      return real(b.f16(0)) * real((b.nibble(6 + i % 16, half) | b.bit(2, i) << 4) - 16);
+      return scaled(0, 32, real(b.f16(0)),
+                    [&](int i) { return (b.nibble(6, i, 16) | b.bit(2, i) << 4) - 16; });
     case TENON_DTYPE_Q5_1:
-      return real(b.f16(0)) * real(b.nibble(8 + i % 16, half) | b.bit(4, i) << 4) + real(b.f16(2));
+      return scaled_plus(0, 32, real(b.f16(0)), real(b.f16(2)),
+                         [&](int i) { return b.nibble(8, i, 16) | b.bit(4, i) << 4; });
     case TENON_DTYPE_Q8_0:
-      return real(b.f16(0)) * real(b.i8(2 + i));
+      return scaled(0, 32, real(b.f16(0)), [&](int i) { return b.i8(2 + i); });
     case TENON_DTYPE_Q8_1:
-      return real(b.f16(0)) * real(b.i8(4 + i));
-    case TENON_DTYPE_Q2_K: {
-      const int scales = b[i / 16], q = b[16 + 32 * n + l] >> 2 * j & 3;
-      return real(b.f16(80)) * real(scales & 15) * real(q) - real(b.f16(82)) * real(scales >> 4);
-    }
-    case TENON_DTYPE_Q3_K: {
-      const int high = b[l] >> (4 * n + j) & 1, low = b[32 + 32 * n + l] >> 2 * j & 3;
-      return real(b.f16(108)) * real(q3_k_scale(b, 96, i / 16)) * real(low + 4 * high - 4);
-    }
-    case TENON_DTYPE_Q4_K: {
-      const ScaleAndMin s = q4_k_scales(b, 4, i / 32);
-      const int q = b.nibble(16 + 32 * (i / 64) + l, i / 32 % 2 * 4);
-      return real(b.f16(0)) * real(s.scale) * real(q) - real(b.f16(2)) * real(s.min);
-    }
-    case TENON_DTYPE_Q5_K: {
-      const ScaleAndMin s = q4_k_scales(b, 4, i / 32);
-      const int q = b.nibble(48 + 32 * (i / 64) + l, i / 32 % 2 * 4) | (b[16 + l] >> i / 32 & 1)
-                                                                           << 4;
-      return real(b.f16(0)) * real(s.scale) * real(q) - real(b.f16(2)) * real(s.min);
-    }
-    case TENON_DTYPE_Q6_K: {
-      const int low = b.nibble(64 * n + 32 * (j & 1) + l, (j >> 1) * 4);
-      const int high = b[128 + 32 * n + l] >> 2 * j & 3;
-      return real(b.f16(208)) * real(b.i8(192 + i / 16)) * real((low | high << 4) - 32);
-    }
+      return scaled(0, 32, real(b.f16(0)), [&](int i) { return b.i8(4 + i); });
+    case TENON_DTYPE_Q2_K:
+      for (int g = 0; g < 16; ++g)
+        scaled_less(16 * g, 16, real(b.f16(80)) * real(b[g] & 15),
+                    real(b.f16(82)) * real(b[g] >> 4), [&](int i) { return b.two_bits(16, i); });
+      return;
+    case TENON_DTYPE_Q3_K:
+      for (int g = 0; g < 16; ++g)
+        scaled(16 * g, 16, real(b.f16(108)) * real(q3_k_scale(b, 96, g)),
+               [&](int i) { return (b.two_bits(32, i) | (b[i % 32] >> i / 32 & 1) << 2) - 4; });
+      return;
+    case TENON_DTYPE_Q4_K:
+      for (int g = 0; g < 8; ++g) q4_k_group(g, [&](int i) { return b.nibble(16, i, 32); });
+      return;
+    case TENON_DTYPE_Q5_K:
+      for (int g = 0; g < 8; ++g)
+        q4_k_group(
+            g, [&](int i) { return b.nibble(48, i, 32) | (b[16 + i % 32] >> i / 32 & 1) << 4; });
+      return;
+    case TENON_DTYPE_Q6_K:
+      for (int g = 0; g < 16; ++g)
+        scaled(16 * g, 16, real(b.f16(208)) * real(b.i8(192 + g)),
+               [&](int i) { return (b.nibble(0, i, 64) | b.two_bits(128, i) << 4) - 32; });
+      return;
     case TENON_DTYPE_Q8_K:
-      return real(b.f32(0)) * real(b.i8(4 + i));
+      return scaled(0, 256, real(b.f32(0)), [&](int i) { return b.i8(4 + i); });
     case TENON_DTYPE_IQ4_NL:
-      return real(b.f16(0)) * real(kIq4Levels[b.nibble(2 + i % 16, half)]);
-    case TENON_DTYPE_IQ4_XS: {
-      const int group = i / 32;
-      const int scale =
-          b.nibble(4 + group / 2, group % 2 * 4) | static_cast<int>(b.u16(2) >> 2 * group & 3) << 4;
-      const int level = kIq4Levels[b.nibble(8 + 16 * group + i % 16, half)];
-      return real(b.f16(0)) * real(scale - 32) * real(level);
-    }
+      return scaled(0, 32, real(b.f16(0)), [&](int i) { return kIq4Levels[b.nibble(2, i, 16)]; });
+    case TENON_DTYPE_IQ4_XS:
+      for (int g = 0; g < 8; ++g) {
+        const int scale = b.nibble(4, g, 1) | (b.u16(2) >> 2 * g & 3) << 4;
+        scaled(32 * g, 32, real(b.f16(0)) * real(scale - 32),
+               [&](int i) { return kIq4Levels[b.nibble(8, i, 16)]; });
+      }
+      return;
     case TENON_DTYPE_TQ1_0:
-      return real(b.f16(52)) * real(tq1_0_level(b, i));
+      return scaled(0, 256, real(b.f16(52)), [&](int i) { return tq1_0_level(b, i); });
     case TENON_DTYPE_TQ2_0:
-      return real(b.f16(64)) * real((b[32 * n + l] >> 2 * j & 3) - 1);
+      return scaled(0, 256, real(b.f16(64)), [&](int i) { return b.two_bits(0, i) - 1; });
     case TENON_DTYPE_MXFP4:
-      return real(mxfp4_half_scale(b[0])) * real(kE2m1Doubled[b.nibble(1 + i % 16, half)]);
-    case TENON_DTYPE_NVFP4: {
-      const int code = b.nibble(4 + 8 * (i / 16) + i % 8, i / 8 % 2 * 4);
-      return real(ue4m3_value(b[i / 16])) * (real(kE2m1Doubled[code]) * real(0.5));
-    }
+      return scaled(0, 32, real(mxfp4_half_scale(b[0])),
+                    [&](int i) { return kE2m1Doubled[b.nibble(1, i, 16)]; });
+    case TENON_DTYPE_NVFP4:
+      for (int g = 0; g < 4; ++g)
+        scaled(16 * g, 16, real(ue4m3_value(b[g])) * real(0.5),
+               [&](int i) { return kE2m1Doubled[b.nibble(4, i, 8)]; });
+      return;
     case TENON_DTYPE_Q1_0:
-      return b.bit(2, i) ? real(b.f16(0)) : -real(b.f16(0));
+      for (int i = 0; i < 128; ++i) to[i] = b.bit(2, i) ? real(b.f16(0)) : -real(b.f16(0));
+      return;
     case TENON_DTYPE_Q2_0:
-      return real(b.f16(0)) * real((b[2 + i / 4] >> 2 * (i % 4) & 3) - 1);
+      return scaled(0, 64, real(b.f16(0)),
+                    [&](int i) { return (b[2 + i / 4] >> i % 4 * 2 & 3) - 1; });
     default:
-      return std::numeric_limits<T>::quiet_NaN();
+      return;
   }
 }
 

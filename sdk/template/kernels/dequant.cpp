@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// dequantize_blocks: the elements of blocks, one by one.
+// dequantize_blocks: the elements of blocks, one block at a time.
 #include <tenon/blocks.hpp>
 
 #include "../element.hpp"
@@ -16,9 +16,11 @@ Kernel make_dequantize_blocks(const op::dequantize_blocks& n, const Node&) {
     const auto run = [block, count, dtype = w.dtype](const sdk::Call& c) {
       const auto* from = c.in<unsigned char>(0);
       T* to = c.out<T>(0);
-      for (int64_t b = 0; b < count; ++b, from += block.bytes)
-        for (int i = 0; i < block.elements; ++i)
-          *to++ = narrow<T>(block_element<double>(dtype, from, i));
+      double numbers[256];
+      for (int64_t b = 0; b < count; ++b, from += block.bytes) {
+        decode_block(dtype, from, numbers);
+        for (int i = 0; i < block.elements; ++i) *to++ = narrow<T>(numbers[i]);
+      }
     };
     return Kernel{.run = run};
   };

@@ -207,6 +207,15 @@ TEST_SUITE("base/blocks") {
     Blob plain(4);
     std::memcpy(plain.data(), numbers, 4);
     CHECK(decoded(*block_format("I16"), plain) == std::vector<float>{-3, 32767});
+    const int64_t large = (int64_t{1} << 53) - 1;  // no float
+    double wide = 0;
+    decode_blocks(*block_format("I64"), std::as_bytes(std::span(&large, 1)), TENON_DTYPE_F64,
+                  &wide);
+    CHECK(wide == 9007199254740991);
+    const double above_tie = 1 + 0x1p-11 + 0x1p-40;  // a tie of f16 once it is a float
+    decode_blocks(*block_format("F64"), std::as_bytes(std::span(&above_tie, 1)), TENON_DTYPE_F16,
+                  h.data());
+    CHECK(h[0].bits == 0x3c01);
 
     for (const char* name : {"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"}) {
       const BlockFormat& codebook = *block_format(name);

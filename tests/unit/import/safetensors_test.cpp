@@ -67,6 +67,22 @@ TEST_SUITE("import/safetensors") {
     }
   }
 
+  TEST_CASE("safetensors: the map is of the open file, not of a new one of its name") {
+    const Folder folder;
+    const std::string path = (folder.path / "a.safetensors").string();
+    const auto write = [&](int64_t size, std::byte value) {
+      write_safetensors(path, {{"a", {kU8, {size}}}}, {}, [&](const SafetensorsEntry&) {
+        return Bytes(static_cast<size_t>(size), value);
+      });
+    };
+    write(8, std::byte{7});
+    const SafetensorsFile file(path);
+    write(4, std::byte{9});
+    const auto map = file.map();
+    const auto content = file.content_in(*map, file.tensors()[0]);
+    CHECK(Bytes(content.begin(), content.end()) == Bytes(8, std::byte{7}));
+  }
+
   TEST_CASE("safetensors: devices and pipes are written to, links followed, nothing replaced") {
     const Folder folder;
     const auto write = [](const fs::path& path) {
