@@ -209,6 +209,7 @@ Engine& Engine::operator=(Engine&&) noexcept = default;
 const ModelConfig& Engine::config() const { return parts_->config; }
 int64_t Engine::context() const { return parts_->context; }
 int64_t Engine::slots() const { return parts_->options.slots; }
+uint64_t Engine::weight_bytes() const { return parts_->weights.bytes(); }
 
 int64_t Engine::length(int64_t slot) const {
   parts_->check_slot(slot);

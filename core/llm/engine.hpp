@@ -62,6 +62,8 @@ class Engine {
   const ModelConfig& config() const;
   int64_t context() const;
   int64_t slots() const;
+  // Of the weights on the device.
+  uint64_t weight_bytes() const;
 
   // Reads `prompt` into slot 0 and continues it. Each new token goes to `callback`, also an end
   // token; it returns false to stop. The slot has then read all tokens but the last one.
