@@ -89,3 +89,10 @@ with tempfile.TemporaryDirectory() as folder:
                        ([str(path), "--unfuse", "--json"], "--json: with --unfuse"), (["--op", "nonsense(f32[2])", "--unfuse"], "nonsense")):
         done = subprocess.run([tenon, "inspect", *words], capture_output=True, text=True, timeout=3600)
         assert done.returncode != 0 and why in done.stderr, (words, done.stdout, done.stderr)
+# Weights stay in blocks: decoded ones would take up to eight times the memory.
+for blocks in ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q8_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q8_k", "iq4_nl", "mxfp4"):
+    for rows in (1, 512):
+        for compute in ("f32", "int8"):
+            op = f'dequant_matmul(f32[{rows},1024], {blocks}[2048,1024]) {{compute="{compute}"}}'
+            ((verdict, *rest),) = listed(run("--op", op, *CPU))
+            assert verdict == "native", (op, verdict, rest)

@@ -105,10 +105,12 @@ struct Plan {
     area = static_cast<int64_t>((block_area(m) + 63) / 64 * 64);
     areas_at = scratch.take(static_cast<uint64_t>(area) * static_cast<uint64_t>(slots));
   }
+  // Below that of a product with decoded weights, also for blocks of 8 bits: those would take four
+  // times the memory.
   double cost() const {
     const double products =
         static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-    return products / 5e10 + static_cast<double>(tenon_dense_bytes(w, n * k)) / 2e10;
+    return products / 5e10 + static_cast<double>(tenon_dense_bytes(w, n * k)) / 4e10;
   }
 
   // Converts x once for all products.
