@@ -5,7 +5,7 @@
 //   decode      behind each token, read one by one
 //   pieces N    behind each N tokens, read as pieces of N
 //   company     as decode, in slot 2 of 4, while other slots read other tokens
-// Options: --context N, --compute f32|f16|bf16.
+// Options: --context N, --compute f32|f16|bf16, --products f32|int8.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -62,6 +62,8 @@ int main(int argc, char** argv) {
         options.compute = std::strcmp(argv[i + 1], "f32") == 0   ? tenon_dtype{f32}
                           : std::strcmp(argv[i + 1], "f16") == 0 ? tenon_dtype{f16}
                                                                  : tenon_dtype{bf16};
+      if (std::strcmp(argv[i], "--products") == 0)
+        options.products = std::strcmp(argv[i + 1], "int8") == 0 ? Products::int8 : Products::f32;
     }
     std::ifstream in(argv[2]);
     const std::vector<int64_t> ids{std::istream_iterator<int64_t>(in), {}};

@@ -77,8 +77,9 @@ def cases():
     }
 
 
-def make(config, folder):
-    """A model whose weights are random everywhere, also where training begins with zeros and ones."""
+def make(config, folder, spread=1.5):
+    """A model whose weights are random everywhere, also where training begins with zeros and ones. spread: of sums of products
+    of numbers that have 1; the more, the more a small error grows from layer to layer."""
     torch.manual_seed(1)
     model = T.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
     with torch.no_grad():
@@ -88,7 +89,7 @@ def make(config, folder):
             if w.dim() == 1:
                 w += 0.2 * torch.randn_like(w)
             else:
-                w.copy_(torch.randn_like(w) * (0.5 if "embed" in name or "wte" in name else 1.5 * w.shape[-1] ** -0.5))
+                w.copy_(torch.randn_like(w) * (0.5 if "embed" in name or "wte" in name else spread * w.shape[-1] ** -0.5))
         if config.model_type == "deepseek_v3":
             for layer in model.model.layers[1:]:
                 layer.mlp.gate.e_score_correction_bias.uniform_(0, 0.2)
