@@ -14,9 +14,8 @@
 namespace tenon::llm {
 namespace {
 
-// Tokens of a step. A graph is compiled for each number that is used; a piece of a prompt is padded
-// to the next one.
-constexpr int64_t kTimes[] = {1, 8, 32, 128, 512};
+// Tokens of a step. A graph is compiled for each number that is used.
+constexpr int64_t kTimes[] = {1, 4, 8, 16, 32, 64, 128, 256, 512};
 
 // Tensors of checkpoints that the logits do not depend on.
 bool is_harmless(const std::string& name, const ModelConfig& c) {
@@ -106,8 +105,9 @@ struct Engine::Parts {
   int64_t next_time(int64_t left) const {
     int64_t time = 1;
     for (const int64_t t : kTimes) {
-      // Recurrent models read no padding.
-      if (config.recurrent() ? t <= left : time < left) time = t;
+      // The rest of a prompt is padded if it fills three quarters of a step. Recurrent models read no
+      // padding.
+      if (t <= left || (!config.recurrent() && 4 * left >= 3 * t)) time = t;
     }
     return time;
   }

@@ -70,6 +70,16 @@ def folders(folder):
         check(f"{options} is refused", done.returncode == code and word in done.stderr, done.stderr)
 
 
+def steps(folder):
+    """The pieces that prompts are read in."""
+    trace = pathlib.Path(folder, "trace.json")
+    for tokens, pieces in [(1, [1]), (2, [1, 1]), (3, [4]), (16, [16]), (17, [16, 1]), (129, [128, 1]), (350, [256, 64, 32]),
+                           (384, [512]), (512, [512])]:
+        result(folder, "--prefill", tokens, "--decode", 0, "--repeat", 1, "--trace", trace)
+        names = re.findall(r"run llm\.step\.1x(\d+)", trace.read_text())
+        check(f"pieces of {tokens} tokens", list(map(int, names)) == 2 * pieces, names)
+
+
 def random_files(folder):
     for mix in random_gguf.FILE_TYPES:
         file = pathlib.Path(folder, f"{mix}.gguf")
@@ -96,6 +106,7 @@ def content_bytes(name, mix):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         folders(folder)
+        steps(folder)
         if random_gguf:
             random_files(folder)
     if failures:
