@@ -169,7 +169,8 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
   if (is_gguf(model)) {
     const GgufModel file(model);
     ModelConfig config = file.config();
-    TensorSource tensors = file.tensors(config);
+    // GPUs have no kernel for products of experts in blocks.
+    TensorSource tensors = file.tensors(config, runs_on_cpu(runtime, options.device));
     parts_ = std::make_unique<Parts>(runtime, std::move(config), std::move(tensors), options);
   } else {
     const std::string file = model + "/config.json";

@@ -85,19 +85,22 @@ def random_files(folder):
         file = pathlib.Path(folder, f"{mix}.gguf")
         random_gguf.write(file, "tiny", mix)
         out = result(file, "--prefill", 8, "--decode", 4)
-        tables = out.get("weight_bytes", 0) - content_bytes("tiny", mix)
+        tables = out.get("weight_bytes", 0) - content_bytes(random_gguf.SHAPES["tiny"], mix)
         check(f"{mix}: bytes of the weights", 0 <= tables <= 4096, tables)
     file = pathlib.Path(folder, "experts.gguf")
     random_gguf.write(file, "moe-8x2", "Q4_K_M", layers=1)
-    check("experts", result(file, "--prefill", 4, "--decode", 2).get("model_type") == "mixtral")
+    out = result(file, "--prefill", 4, "--decode", 2)
+    check("experts", out.get("model_type") == "mixtral", out)
+    tables = out.get("weight_bytes", 0) - content_bytes(random_gguf.SHAPES["moe-8x2"] | {"layers": 1}, "Q4_K_M")
+    check("experts stay in blocks", 0 <= tables <= 1 << 23, tables)
     done = subprocess.run([TENON, "llm", "run", pathlib.Path(folder, "F32.gguf"), "--device", "cpu", "--raw", "--prompt", "Hi you",
                            "--tokens", "3", "--greedy"], capture_output=True, text=True)
     check("a token for each byte", done.returncode == 0 and done.stderr.startswith("6 tokens read"), done.stderr)
 
 
-def content_bytes(name, mix):
+def content_bytes(shape, mix):
     size = 0
-    for _, form, dims in random_gguf.tensors(random_gguf.SHAPES[name], mix):
+    for _, form, dims in random_gguf.tensors(shape, mix):
         _, elements, of_block = random_gguf.FORMATS[form]
         size += math.prod(dims) // elements * of_block
     return size
