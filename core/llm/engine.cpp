@@ -87,6 +87,7 @@ struct Engine::Parts {
             .time = key.time,
             .all_logits = key.all_logits,
             .compute = options.compute,
+            .cache = options.cache,
             .block_product = options.products == Products::int8 ? "int8" : "f32"};
   }
   Runner& runner(const Key& key) {
@@ -187,10 +188,15 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
     throw Error(TENON_INVALID_ARGUMENT, "engine: expected a context of at most " +
                                             std::to_string(p.config.context) +
                                             ", the model's own, got " + std::to_string(p.context));
-  if (p.options.compute == TENON_DTYPE_NONE)
-    p.options.compute = runs_on_cpu(runtime, options.device) ? tenon_dtype{f32} : p.config.dtype;
-  if (p.options.products == Products::device)
-    p.options.products = runs_on_cpu(runtime, options.device) ? Products::int8 : Products::f32;
+  const bool on_cpu = runs_on_cpu(runtime, options.device);
+  if (options.compute == TENON_DTYPE_NONE)
+    p.options.compute = on_cpu ? tenon_dtype{f32} : p.config.dtype;
+  if (options.cache == TENON_DTYPE_NONE) {
+    const bool half = options.compute == TENON_DTYPE_NONE && on_cpu && p.config.dtype != f32;
+    p.options.cache = half ? tenon_dtype{f16} : p.options.compute;
+  }
+  if (options.products == Products::device)
+    p.options.products = on_cpu ? Products::int8 : Products::f32;
   p.lengths.assign(static_cast<size_t>(options.slots), 0);
   try {
     // Names and checks all weights before any content is read.

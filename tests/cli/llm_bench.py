@@ -80,6 +80,17 @@ def steps(folder):
         check(f"pieces of {tokens} tokens", list(map(int, names)) == 2 * pieces, names)
 
 
+def cache(folder):
+    """Its dtype, by the bytes of its states."""
+    trace = pathlib.Path(folder, "trace.json")
+    sizes = {}
+    for dtype in ("f32", "f16", "bf16"):
+        result(folder, "--prefill", 4, "--decode", 0, "--context", 64, "--repeat", 1, "--cache", dtype, "--trace", trace)
+        fills = [e for e in json.loads(trace.read_text())["traceEvents"] if e.get("name") == "fill cache.0.k"]
+        sizes[dtype] = fills[0]["args"]["bytes"]
+    check("the cache has its dtype", sizes == {"f32": 64 * 2 * 8 * 4, "f16": 64 * 2 * 8 * 2, "bf16": 64 * 2 * 8 * 2}, sizes)
+
+
 def random_files(folder):
     for mix in random_gguf.FILE_TYPES:
         file = pathlib.Path(folder, f"{mix}.gguf")
@@ -110,6 +121,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folders(folder)
         steps(folder)
+        cache(folder)
         if random_gguf:
             random_files(folder)
     if failures:

@@ -76,7 +76,7 @@ def compare(name, config, kind, args, probe, folder):
         out = tenon(*words)
         return np.fromfile(f"{folder}/logits", np.float32).reshape(-1, A.VOCAB), out
 
-    theirs, their_answer = logits(probe, "logits", file, ids_file, f"{folder}/logits", MORE)
+    theirs, their_answer = logits(probe, "logits", file, ids_file, f"{folder}/logits", MORE, "f32" if kind == "F32" else "f16")
     ours, exact = (logits(args.probe, file, ids_file, f"{folder}/logits", "cpu", "prefill", "--products", products)[0]
                    for products in ("int8", "f32"))
     # A rounded activation may choose another expert, which changes whole rows.

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * What llama.cpp makes of a GGUF file, for llama_cpp.py, which compiles this file against the header of the llama.cpp at hand.
  *
- *   llama_probe logits MODEL IDS LOGITS COUNT   writes the logits behind each id, [ids, vocab] f32, and prints COUNT ids that
- *                                               continue them greedily; the file needs no tokenizer
- *   llama_probe text MODEL PROMPT COUNT         prints the text of COUNT tokens that continue the text of the file PROMPT
+ *   llama_probe logits MODEL IDS LOGITS COUNT CACHE  writes the logits behind each id, [ids, vocab] f32, and prints COUNT ids
+ *                                                    that continue them greedily; the file needs no tokenizer. CACHE: f32 or f16
+ *   llama_probe text MODEL PROMPT COUNT              prints the text of COUNT tokens that continue the text of the file PROMPT
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static void only_errors(enum ggml_log_level level, const char* text, void* user)
   if (level == GGML_LOG_LEVEL_ERROR) fputs(text, stderr);
 }
 
-static struct llama_context* opened(const char* file, int without_tokenizer) {
+static struct llama_context* opened(const char* file, int without_tokenizer, int half_cache) {
   struct llama_model_kv_override overrides[2];
   memset(overrides, 0, sizeof overrides);
   overrides[0].tag = LLAMA_KV_OVERRIDE_TYPE_STR;
@@ -39,7 +39,7 @@ static struct llama_context* opened(const char* file, int without_tokenizer) {
   if (llama_model_n_ctx_train(model) < kMost) c.n_ctx = (uint32_t)llama_model_n_ctx_train(model);
   c.n_threads = c.n_threads_batch = 2;
   c.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
-  c.type_k = c.type_v = GGML_TYPE_F32; /* as tenon has on the cpu */
+  c.type_k = c.type_v = half_cache ? GGML_TYPE_F16 : GGML_TYPE_F32;
   struct llama_context* context = llama_init_from_model(model, c);
   if (!context) fail("cannot make a context");
   return context;
@@ -90,12 +90,14 @@ static int tokens_of(const char* file, const struct llama_vocab* vocab, llama_to
 }
 
 int main(int argc, char** argv) {
-  if (argc < 5) fail("expected logits MODEL IDS LOGITS COUNT, or text MODEL PROMPT COUNT");
-  const int as_text = strcmp(argv[1], "text") == 0;
+  const int as_text = argc == 5 && strcmp(argv[1], "text") == 0;
+  if (!as_text && argc != 7)
+    fail("expected logits MODEL IDS LOGITS COUNT CACHE, or text MODEL PROMPT COUNT");
   llama_token tokens[2 * kMost];
   llama_log_set(only_errors, NULL);
   llama_backend_init();
-  struct llama_context* context = opened(argv[2], !as_text);
+  struct llama_context* context =
+      opened(argv[2], !as_text, !as_text && strcmp(argv[6], "f16") == 0);
   const struct llama_vocab* vocab = llama_model_get_vocab(llama_get_model(context));
   const int size = llama_vocab_n_tokens(vocab);
   int length = as_text ? tokens_of(argv[3], vocab, tokens) : numbers_of(argv[3], tokens);
