@@ -2,7 +2,7 @@
 """Language models in GGUF files with random weights, next to llama.cpp.
 
 compare_llama.py TENON LLAMA_BIN_DIR [--shapes NAME ...] [--types TYPE ...] [--rounds N] [--threads N] [--device D]
-                 [--files DIR] [--server] [--clients N]
+                 [--files DIR] [--depth N] [--server] [--clients N]
 TENON is the command; LLAMA_BIN_DIR has llama-bench and llama-server. Shapes and types are those of random_gguf.py; --files
 keeps the files. Both programs are measured in turns, so that other load meets both. Prints medians, and the median of the
 ratios of time or of bytes (below 1: tenon is faster or smaller). "memory" is the most that was resident, mapped files included.
@@ -26,6 +26,7 @@ def parse():
     parser.add_argument("--files", type=pathlib.Path)
     parser.add_argument("--prefill", type=int, default=512)
     parser.add_argument("--decode", type=int, default=128)
+    parser.add_argument("--depth", type=int, default=0, help="also decode behind so many tokens")
     parser.add_argument("--first", type=int, default=16, help="tokens of the prompt before the first token")
     parser.add_argument("--server", action="store_true")
     parser.add_argument("--clients", type=int, default=8)
@@ -58,28 +59,32 @@ def finished(words):
         return out.read().decode(), usage.ru_maxrss * 1024 / MIB
 
 
-def ours(args, file, prefill, decode):
+def ours(args, file, prefill, decode, depth=0):
     out, memory = finished([args.tenon, "llm", "bench", file, "--device", args.device, "--threads", args.threads, "--prefill",
-                            prefill, "--decode", decode, "--repeat", 1, "--json"])
+                            prefill, "--decode", decode, "--depth", depth, "--repeat", 1, "--json"])
     out = json.loads(out)
     return {name: out[name]["median_seconds"] for name in ("prefill", "decode") if name in out}, memory
 
 
-def theirs(args, file, prefill, decode):
-    out, memory = finished([args.llama / "llama-bench", "-m", file, "-t", args.threads, "-p", prefill, "-n", decode, "-r", 1,
-                            "-o", "json", *([] if args.device.startswith("cuda") else ["-ngl", 0])])
+def theirs(args, file, prefill, decode, depth=0):
+    out, memory = finished([args.llama / "llama-bench", "-m", file, "-t", args.threads, "-p", prefill, "-n", decode, "-d", depth,
+                            "-r", 1, "-o", "json", *([] if args.device.startswith("cuda") else ["-ngl", 0])])
     return {"decode" if run["n_gen"] else "prefill": run["avg_ns"] * 1e-9 for run in json.loads(out)}, memory
 
 
 def commands(args, file):
-    long, short, memory = [], [], []
+    long, short, deep, memory = [], [], [], []
     for _ in range(args.rounds):
         (a, a_memory), (b, b_memory) = (side(args, file, args.prefill, args.decode) for side in (ours, theirs))
         long.append((a, b))
         memory.append((a_memory, b_memory))
         short.append(tuple(side(args, file, args.first, 0)[0]["prefill"] * 1e3 for side in (ours, theirs)))
+        if args.depth:
+            deep.append(tuple(args.decode / side(args, file, 0, args.decode, args.depth)[0]["decode"] for side in (ours, theirs)))
     for name, tokens in (("prefill", args.prefill), ("decode", args.decode)):
         row(f"{name} {tokens}", "tokens/s", [(tokens / a[name], tokens / b[name]) for a, b in long], True)
+    if deep:
+        row(f"decode {args.decode} behind {args.depth}", "tokens/s", deep, True)
     row(f"first token after {args.first}", "ms", short, False)
     row("memory", "MiB", memory, False)
 
