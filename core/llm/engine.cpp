@@ -14,9 +14,8 @@
 namespace tenon::llm {
 namespace {
 
-// Tokens of a step. A graph is compiled for each number that is used; a piece of a prompt is padded
-// to the next one.
-constexpr int64_t kTimes[] = {1, 8, 32, 128, 512};
+// Tokens of a step. A graph is compiled for each number that is used.
+constexpr int64_t kTimes[] = {1, 4, 8, 16, 32, 64, 128, 256, 512};
 
 // Tensors of checkpoints that the logits do not depend on.
 bool is_harmless(const std::string& name, const ModelConfig& c) {
@@ -88,6 +87,7 @@ struct Engine::Parts {
             .time = key.time,
             .all_logits = key.all_logits,
             .compute = options.compute,
+            .cache = options.cache,
             .block_product = options.products == Products::int8 ? "int8" : "f32"};
   }
   Runner& runner(const Key& key) {
@@ -106,8 +106,9 @@ struct Engine::Parts {
   int64_t next_time(int64_t left) const {
     int64_t time = 1;
     for (const int64_t t : kTimes) {
-      // Recurrent models read no padding.
-      if (config.recurrent() ? t <= left : time < left) time = t;
+      // The rest of a prompt is padded if it fills three quarters of a step. Recurrent models read no
+      // padding.
+      if (t <= left || (!config.recurrent() && 4 * left >= 3 * t)) time = t;
     }
     return time;
   }
@@ -169,7 +170,8 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
   if (is_gguf(model)) {
     const GgufModel file(model);
     ModelConfig config = file.config();
-    TensorSource tensors = file.tensors(config);
+    // GPUs have no kernel for products of experts in blocks.
+    TensorSource tensors = file.tensors(config, runs_on_cpu(runtime, options.device));
     parts_ = std::make_unique<Parts>(runtime, std::move(config), std::move(tensors), options);
   } else {
     const std::string file = model + "/config.json";
@@ -186,10 +188,15 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
     throw Error(TENON_INVALID_ARGUMENT, "engine: expected a context of at most " +
                                             std::to_string(p.config.context) +
                                             ", the model's own, got " + std::to_string(p.context));
-  if (p.options.compute == TENON_DTYPE_NONE)
-    p.options.compute = runs_on_cpu(runtime, options.device) ? tenon_dtype{f32} : p.config.dtype;
-  if (p.options.products == Products::device)
-    p.options.products = runs_on_cpu(runtime, options.device) ? Products::int8 : Products::f32;
+  const bool on_cpu = runs_on_cpu(runtime, options.device);
+  if (options.compute == TENON_DTYPE_NONE)
+    p.options.compute = on_cpu ? tenon_dtype{f32} : p.config.dtype;
+  if (options.cache == TENON_DTYPE_NONE) {
+    const bool half = options.compute == TENON_DTYPE_NONE && on_cpu && p.config.dtype != f32;
+    p.options.cache = half ? tenon_dtype{f16} : p.options.compute;
+  }
+  if (options.products == Products::device)
+    p.options.products = on_cpu ? Products::int8 : Products::f32;
   p.lengths.assign(static_cast<size_t>(options.slots), 0);
   try {
     // Names and checks all weights before any content is read.
@@ -209,6 +216,7 @@ Engine& Engine::operator=(Engine&&) noexcept = default;
 const ModelConfig& Engine::config() const { return parts_->config; }
 int64_t Engine::context() const { return parts_->context; }
 int64_t Engine::slots() const { return parts_->options.slots; }
+uint64_t Engine::weight_bytes() const { return parts_->weights.bytes(); }
 
 int64_t Engine::length(int64_t slot) const {
   parts_->check_slot(slot);

@@ -32,8 +32,11 @@ struct EngineOptions {
   int64_t context =
       0;              // most tokens of a sequence; 0: 4096, or the model's own limit if it is less
   int64_t slots = 1;  // sequences at a time
-  // Dtype of activations and caches. NONE: f32 on the cpu; elsewhere the dtype of the weights.
+  // Dtype of activations. NONE: f32 on the cpu; elsewhere the dtype of the weights.
   tenon_dtype compute = TENON_DTYPE_NONE;
+  // Dtype of the cache of keys and values. NONE: that of activations, but on the cpu f16 if the
+  // weights are not f32 and `compute` is NONE.
+  tenon_dtype cache = TENON_DTYPE_NONE;
   Products products = Products::f32;
   ExecutableOptions executable{};  // its device is not used
 };
@@ -62,6 +65,8 @@ class Engine {
   const ModelConfig& config() const;
   int64_t context() const;
   int64_t slots() const;
+  // Of the weights on the device.
+  uint64_t weight_bytes() const;
 
   // Reads `prompt` into slot 0 and continues it. Each new token goes to `callback`, also an end
   // token; it returns false to stop. The slot has then read all tokens but the last one.

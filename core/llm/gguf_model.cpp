@@ -18,13 +18,12 @@ const files::Family& family_of(const Gguf& model, const std::string& file) {
                                model.has("llama.attention.sliding_window"), file);
 }
 
-// The dtype of a tensor in the store. The matrices of experts are one tensor, whose product takes no
-// blocks.
-tenon_dtype stored_dtype(const GgufTensor& t) {
+// The dtype of a tensor in the store. The matrices of experts are one tensor of 3 axes.
+tenon_dtype stored_dtype(const GgufTensor& t, bool experts_in_blocks) {
   if (t.dtype == f32 || t.dtype == f16 || t.dtype == bf16) return t.dtype;
   const auto blocks = static_cast<tenon_dtype>(TENON_DTYPE_BLOCKS + t.type);
-  const bool matrix = t.dtype == TENON_DTYPE_NONE && t.dims.size() == 2;
-  return matrix && in_blocks(blocks) ? blocks : tenon_dtype{f16};
+  const bool matrix = t.dims.size() == 2 || (t.dims.size() == 3 && experts_in_blocks);
+  return t.dtype == TENON_DTYPE_NONE && matrix && in_blocks(blocks) ? blocks : tenon_dtype{f16};
 }
 
 class GgufMetadata : public Metadata {
@@ -89,7 +88,7 @@ ModelConfig GgufModel::config() const {
   return config;
 }
 
-TensorSource GgufModel::tensors(const ModelConfig& config) const {
+TensorSource GgufModel::tensors(const ModelConfig& config, bool experts_in_blocks) const {
   const files::Family& family = family_of(*model_, file_);
   struct Planned {
     std::string source, name;
@@ -104,7 +103,7 @@ TensorSource GgufModel::tensors(const ModelConfig& config) const {
       if (!model_->has_tensor(source)) continue;
       const GgufTensor t = model_->tensor(source);
       const bool plus_one = family.norm_plus_one && source.ends_with("norm.weight");
-      const tenon_dtype dtype = plus_one ? tenon_dtype{f32} : stored_dtype(t);
+      const tenon_dtype dtype = plus_one ? tenon_dtype{f32} : stored_dtype(t, experts_in_blocks);
       const std::string name =
           without_expert(files::numbered(pair.folder, layer)) + (plus_one ? ".gamma" : end);
       planned.push_back({source, name, dtype});

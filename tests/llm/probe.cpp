@@ -5,7 +5,7 @@
 //   decode      behind each token, read one by one
 //   pieces N    behind each N tokens, read as pieces of N
 //   company     as decode, in slot 2 of 4, while other slots read other tokens
-// Options: --context N, --compute f32|f16|bf16.
+// Options: --context N, --compute f32|f16|bf16, --cache f32|f16|bf16, --products f32|int8.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -49,6 +49,12 @@ std::vector<float> in_company(Engine& engine, const std::vector<int64_t>& ids) {
   return out;
 }
 
+tenon_dtype dtype_of(const char* name) {
+  return std::strcmp(name, "f32") == 0   ? tenon_dtype{f32}
+         : std::strcmp(name, "f16") == 0 ? tenon_dtype{f16}
+                                         : tenon_dtype{bf16};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -58,10 +64,10 @@ int main(int argc, char** argv) {
     EngineOptions options{.device = argv[4], .slots = mode == "company" ? 4 : 1};
     for (int i = 6; i + 1 < argc; ++i) {
       if (std::strcmp(argv[i], "--context") == 0) options.context = std::atoll(argv[i + 1]);
-      if (std::strcmp(argv[i], "--compute") == 0)
-        options.compute = std::strcmp(argv[i + 1], "f32") == 0   ? tenon_dtype{f32}
-                          : std::strcmp(argv[i + 1], "f16") == 0 ? tenon_dtype{f16}
-                                                                 : tenon_dtype{bf16};
+      if (std::strcmp(argv[i], "--compute") == 0) options.compute = dtype_of(argv[i + 1]);
+      if (std::strcmp(argv[i], "--cache") == 0) options.cache = dtype_of(argv[i + 1]);
+      if (std::strcmp(argv[i], "--products") == 0)
+        options.products = std::strcmp(argv[i + 1], "int8") == 0 ? Products::int8 : Products::f32;
     }
     std::ifstream in(argv[2]);
     const std::vector<int64_t> ids{std::istream_iterator<int64_t>(in), {}};

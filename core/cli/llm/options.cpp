@@ -7,8 +7,8 @@
 namespace tenon::cli {
 namespace {
 
-tenon_dtype compute_of(const Args& args) {
-  const std::string name = args.text("--compute");
+tenon_dtype dtype_of(const Args& args, std::string_view option) {
+  const std::string name = args.text(option);
   return name == "f32"    ? tenon_dtype{f32}
          : name == "f16"  ? tenon_dtype{f16}
          : name == "bf16" ? tenon_dtype{bf16}
@@ -32,8 +32,13 @@ std::vector<Option> with_engine_options(std::vector<Option> own) {
        .otherwise = "4096, or the model's own limit"},
       {.name = "--compute",
        .value = "DTYPE",
-       .help = "dtype of activations and cache",
+       .help = "dtype of activations",
        .otherwise = "f32 on the cpu, elsewhere that of the weights",
+       .choices = {"f32", "f16", "bf16"}},
+      {.name = "--cache",
+       .value = "DTYPE",
+       .help = "dtype of the cache of keys and values",
+       .otherwise = "--compute; else f16 on the cpu unless the weights are f32",
        .choices = {"f32", "f16", "bf16"}},
       {.name = "--products",
        .value = "KIND",
@@ -54,7 +59,8 @@ llm::EngineOptions engine_options(const Args& args, int64_t slots) {
   return {.device = device_of(args),
           .context = args.integer("--context", 0, 2, int64_t{1} << 24),
           .slots = slots,
-          .compute = compute_of(args),
+          .compute = dtype_of(args, "--compute"),
+          .cache = dtype_of(args, "--cache"),
           .products = products_of(args),
           .executable = executable_options(args)};
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What llm run and llm serve share: the model, and the options of the engine.
+// What llm run, llm serve and llm bench share: the model, and the options of the engine.
 #pragma once
 
 #include <string>

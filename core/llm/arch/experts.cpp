@@ -59,6 +59,13 @@ Value experts(Step& p, Value x, const ExpertNames& names, Value residual) {
                                    {chosen, c.dim});
   const auto product = [&](Value a, const std::string& which, int64_t out, int64_t in, Value by) {
     const Value w = stacked(p, names, which, out, in);
+    if (in_blocks(p.g.dtype(w)))
+      return Value(p.g.add(op::grouped_dequant_matmul{.compute = p.s.block_product,
+                                                      .x = p.cast(a, p.s.compute),
+                                                      .w = w,
+                                                      .ids = ids,
+                                                      .p = by},
+                           names.experts + "." + which));
     // Grouped products take one dtype.
     const Value y = p.g.add(
         op::grouped_matmul{

@@ -202,13 +202,14 @@ Value Step::gather_slots(Value state, const std::string& name) {
 
 Value Step::append(const std::string& name, Value rows, int64_t heads, int64_t dim) {
   // One axis for slots and tokens: the scatter then writes the rows in place.
-  const TensorType type(s.compute, {s.slots * s.capacity, heads, dim});
+  const TensorType type(s.cache, {s.slots * s.capacity, heads, dim});
   const Value state = g.state("cache." + name, type);
-  const Value now = g.add(op::scatter{.oob = "skip",
-                                      .base = state,
-                                      .indices = cache_rows(),
-                                      .updates = reshape(rows, {s.batch * s.time, heads, dim})},
-                          "cache." + name);
+  const Value now =
+      g.add(op::scatter{.oob = "skip",
+                        .base = state,
+                        .indices = cache_rows(),
+                        .updates = reshape(cast(rows, s.cache), {s.batch * s.time, heads, dim})},
+            "cache." + name);
   g.update(state, now);
   return gather_slots(reshape(now, {s.slots, s.capacity, heads, dim}), "cache." + name);
 }
@@ -220,13 +221,13 @@ Value Step::attend(Value q, Value keys, Value values, const Attention& options,
                   .softcap = options.softcap,
                   .causal = true,
                   .left_window = options.window > 0 ? options.window - 1 : -1,
-                  .q = q,
+                  .q = cast(q, s.cache),  // as attention takes one dtype
                   .k = keys,
                   .v = values,
                   .kv_len = length,
                   .past_len = past_};
   if (options.scale > 0) a.scale = options.scale;
-  return g.add(a, name);
+  return cast(g.add(a, name), s.compute);
 }
 
 Value Step::recurrent_state(const std::string& name, tenon_dtype dtype, std::vector<int64_t> dims) {

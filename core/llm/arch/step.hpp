@@ -19,7 +19,8 @@ struct StepShape {
   int64_t slots = 1, capacity = 0;
   int64_t batch = 1, time = 1;
   bool all_logits = false;    // of every token, not of the last one of each sequence only
-  tenon_dtype compute = f32;  // of activations and caches
+  tenon_dtype compute = f32;  // of activations and the states of recurrent models
+  tenon_dtype cache = f32;    // of keys and values
   // Products with weights in blocks: f32 keeps activations as they are, int8 rounds them to blocks
   // of 8-bit integers.
   std::string block_product = "f32";
@@ -96,7 +97,7 @@ class Step {
   // ---- The cache
 
   // Appends rows [batch, time, heads, dim] to the cache of this name. Returns the caches of the
-  // sequences [batch, capacity, heads, dim].
+  // sequences [batch, capacity, heads, dim], of dtype `cache`.
   Value append(const std::string& name, Value rows, int64_t heads, int64_t dim);
   struct Attention {
     double scale = 0, softcap = 0;  // scale 0: 1/sqrt(dims of q)

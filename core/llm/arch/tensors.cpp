@@ -100,6 +100,12 @@ void Weights::check_unused(const std::function<bool(const std::string&)>& harmle
           "weight '" + name + "' is not used by the model that the configuration describes");
 }
 
+uint64_t Weights::bytes() const {
+  uint64_t sum = 0;
+  for (const auto& [name, recipe] : recipes_) sum += recipe.type.bytes();
+  return sum;
+}
+
 void Weights::load(Store& store) const {
   tensors_.load(store);
   std::set<std::string, std::less<>> kept;  // names in the store that graphs use

@@ -49,6 +49,8 @@ class Weights {
 
   // Throws if the folder has a tensor that no graph has asked for, unless harmless(name).
   void check_unused(const std::function<bool(const std::string&)>& harmless) const;
+  // Of all weights that graphs asked for.
+  uint64_t bytes() const;
   // Sets all weights that graphs asked for.
   void load(Store& store) const;
 

@@ -45,6 +45,29 @@ void check(const SampleOptions& o, int64_t vocab_size) {
   }
 }
 
+// Throws for NaN and +infinity.
+void check_logit(std::span<const float> logits, size_t i) {
+  if (logits[i] < INFINITY) return;
+  throw Error(TENON_NUMERIC_ERROR, "sampling: the logit of token " + std::to_string(i) +
+                                       (std::isnan(logits[i]) ? " is NaN" : " is infinite"));
+}
+
+[[noreturn]] void fail_excluded() {
+  throw Error(TENON_NUMERIC_ERROR, "sampling: every token is excluded");
+}
+
+int64_t likeliest(std::span<const float> logits) {
+  float most = -INFINITY;
+  size_t best = logits.size();
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] <= most) continue;
+    check_logit(logits, i);
+    most = logits[i], best = i;
+  }
+  if (best == logits.size()) fail_excluded();
+  return static_cast<int64_t>(best);
+}
+
 }  // namespace
 
 Sampler::Sampler(SampleOptions options, int64_t vocab_size)
@@ -80,9 +103,11 @@ Sampled Sampler::sample(std::span<const float> logits, const TokenMask* allowed)
     throw Error(TENON_SHAPE_MISMATCH, "sampling: allowed tokens: expected " +
                                           std::to_string((logits.size() + 63) / 64) +
                                           " words, got " + std::to_string(allowed->size()));
-  collect(logits, allowed);
   Sampled out;
-  if (options_.temperature == 0) {
+  const bool greedy = options_.temperature == 0;
+  if (greedy && !allowed && bias_.empty() && !has_penalties()) {
+    out.token = likeliest(logits);
+  } else if (collect(logits, allowed); greedy) {
     out.token = std::min_element(candidates_.begin(), candidates_.end(), is_before)->token;
   } else {
     keep_top_k();
@@ -99,9 +124,7 @@ Sampled Sampler::sample(std::span<const float> logits, const TokenMask* allowed)
 void Sampler::collect(std::span<const float> logits, const TokenMask* allowed) {
   candidates_.resize(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (std::isnan(logits[i]) || logits[i] == INFINITY)
-      throw Error(TENON_NUMERIC_ERROR, "sampling: the logit of token " + std::to_string(i) +
-                                           (std::isnan(logits[i]) ? " is NaN" : " is infinite"));
+    check_logit(logits, i);
     candidates_[i] = {logits[i], static_cast<int32_t>(i)};
   }
   for (const auto& [token, bias] : bias_) candidates_[static_cast<size_t>(token)].logit += bias;
@@ -111,12 +134,17 @@ void Sampler::collect(std::span<const float> logits, const TokenMask* allowed) {
     return c.logit == -INFINITY || (allowed && !((*allowed)[t / 64] >> (t % 64) & 1));
   });
   sorted_ = 0;
-  if (candidates_.empty()) throw Error(TENON_NUMERIC_ERROR, "sampling: every token is excluded");
+  if (candidates_.empty()) fail_excluded();
+}
+
+bool Sampler::has_penalties() const {
+  return options_.repetition_penalty != 1 || options_.presence_penalty != 0 ||
+         options_.frequency_penalty != 0;
 }
 
 void Sampler::penalize() {
+  if (!has_penalties()) return;
   const double repetition = options_.repetition_penalty;
-  if (repetition == 1 && options_.presence_penalty == 0 && options_.frequency_penalty == 0) return;
   for (const auto& [token, count] : counts_) {
     float& logit = candidates_[static_cast<size_t>(token)].logit;
     if (logit == -INFINITY) continue;
@@ -132,8 +160,11 @@ void Sampler::sort_first(size_t count) {
   count = std::min(count, candidates_.size());
   if (count <= sorted_) return;
   const auto begin = candidates_.begin();
-  std::partial_sort(begin + static_cast<ptrdiff_t>(sorted_), begin + static_cast<ptrdiff_t>(count),
-                    candidates_.end(), is_before);
+  if (count == candidates_.size())
+    std::sort(begin + static_cast<ptrdiff_t>(sorted_), candidates_.end(), is_before);
+  else
+    std::partial_sort(begin + static_cast<ptrdiff_t>(sorted_),
+                      begin + static_cast<ptrdiff_t>(count), candidates_.end(), is_before);
   sorted_ = count;
 }
 
@@ -146,20 +177,35 @@ void Sampler::keep_top_k() {
 
 void Sampler::keep_top_p() {
   if (options_.top_p >= 1) return;
-  constexpr size_t kFirst = 256;  // sorting all of a large vocabulary would take most of the time
-  sort_first(1);
-  const double largest = candidates_[0].logit;
-  double total = 0, sum = 0;
-  for (const Candidate& c : candidates_) total += std::exp(c.logit - largest);
+  const double largest = std::min_element(candidates_.begin(), candidates_.end(), is_before)->logit;
+  // Sorting all of a large vocabulary would take most of the time, so a histogram tells first how far
+  // down the sum of probabilities is reached. The last bin has all lower logits.
+  constexpr size_t kBins = 1024;
+  constexpr double kWidth = 1.0 / 32;
+  double bins[kBins] = {}, total = 0;
+  for (const Candidate& c : candidates_) {
+    const double below = largest - c.logit, p = std::exp(-below);
+    bins[static_cast<size_t>(std::min<double>(below / kWidth, kBins - 1))] += p;
+    total += p;
+  }
+  size_t last = 0;
+  for (double sum = bins[0]; last + 1 < kBins && sum < options_.top_p * total;) sum += bins[++last];
+  // One bin more, for sums that round in another order.
+  if (last + 2 < kBins) {
+    const double least = largest - kWidth * static_cast<double>(last + 2);
+    std::erase_if(candidates_, [least](const Candidate& c) { return c.logit < least; });
+  }
+  sorted_ = 0;
+  sort_first(candidates_.size());
+  double sum = 0;
   for (size_t i = 0; i < candidates_.size(); ++i) {
-    if (i == sorted_) sort_first(std::max(kFirst, 4 * sorted_));
     sum += std::exp(candidates_[i].logit - largest);
     if (sum >= options_.top_p * total) {
       candidates_.resize(i + 1);
       break;
     }
   }
-  sorted_ = std::min(sorted_, candidates_.size());
+  sorted_ = candidates_.size();
 }
 
 void Sampler::keep_min_p() {

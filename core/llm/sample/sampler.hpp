@@ -64,6 +64,7 @@ class Sampler {
     int32_t token;
   };
   void collect(std::span<const float> logits, const TokenMask* allowed);
+  bool has_penalties() const;
   void penalize();
   void sort_first(size_t count);
   void keep_top_k();

@@ -114,6 +114,21 @@ TEST_CASE("top-p over many tokens keeps the exact number") {
   }
 }
 
+TEST_CASE("top-p over logits far apart keeps the exact number") {
+  // Token i has e times the probability of token i + 100, so the first n have 1 - exp(-n/100).
+  constexpr int64_t kCount = 5000;
+  std::vector<float> logits;
+  for (int64_t i = 0; i < kCount; ++i) logits.push_back(static_cast<float>(-i) / 100);
+  for (const double left : {0.5, 1e-3, 1e-12, 1e-14}) {
+    Sampler sampler({.temperature = 1e6, .top_p = 1 - left, .seed = 3}, kCount);
+    int64_t largest = 0;
+    for (int i = 0; i < 600; ++i) largest = std::max(largest, sampler.sample(logits).token);
+    const auto kept = std::lround(-100 * std::log(left));
+    CHECK(largest < kept + 4);
+    CHECK(largest > std::lround(static_cast<double>(kept) * 0.97));
+  }
+}
+
 TEST_CASE("penalties: repetition by sign, presence once, frequency for each time") {
   CHECK(greedy({.repetition_penalty = 2}, {3, 2, -1}, {0}) == 1);
   CHECK(greedy({.repetition_penalty = 2}, {-3, -4, -5.9f}, {0, 0}) == 1);
@@ -169,6 +184,13 @@ TEST_CASE("refusals") {
   CHECK_THROWS_WITH_AS(sampler.sample(std::vector<float>{0, NAN, 0}),
                        "sampling: the logit of token 1 is NaN", Error);
   CHECK_THROWS_WITH_AS(sampler.sample(std::vector<float>(3, kNever)),
+                       "sampling: every token is excluded", Error);
+  Sampler greedy({.temperature = 0}, 3);
+  CHECK_THROWS_WITH_AS(greedy.sample(std::vector<float>{0, NAN, 0}),
+                       "sampling: the logit of token 1 is NaN", Error);
+  CHECK_THROWS_WITH_AS(greedy.sample(std::vector<float>{0, 1, INFINITY}),
+                       "sampling: the logit of token 2 is infinite", Error);
+  CHECK_THROWS_WITH_AS(greedy.sample(std::vector<float>(3, kNever)),
                        "sampling: every token is excluded", Error);
 }
 

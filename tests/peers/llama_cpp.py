@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GGUF files of `tenon llm convert` against llama.cpp: logits behind each token of a prompt, and greedy answers, of small models
+with random weights.
+
+llama_cpp.py LLM_PROBE TENON LLAMA_SOURCE LLAMA_LIBRARIES [--only NAME ...]
+LLAMA_SOURCE is a source tree of llama.cpp, for its headers; LLAMA_LIBRARIES the folder of its libllama.so.
+Exits with 77 (skip) where torch or transformers is absent."""
+import argparse, pathlib, subprocess, sys, tempfile
+
+import architectures as A  # skips, too
+import llm_run
+import numpy as np, torch, transformers as T
+
+LIMIT, MORE = 1e-3, 40  # of the mean squared error over the mean square of logits; greedy tokens
+# llama.cpp has no window in models of `llama` and `phi3`, and no scale of attention of its own in Gemma's.
+SKIPPED = {"mistral", "mixtral", "gemma2", "gemma3"} | A.NOT_CONVERTED
+WIDE = A.SIZES | dict(hidden_size=256, intermediate_size=512, num_attention_heads=4, num_key_value_heads=2)
+TYPES = ["F16", "BF16", "Q8_0", "Q6_K", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "Q4_K_M", "MXFP4"]
+
+
+def cases():
+    """Name -> (configuration, type of the file)."""
+    out = {name: (config, "F32") for name, (config, options) in A.cases().items()
+           if config.model_type in A.CONVERTED and name not in SKIPPED and not options}
+    full, sliding = "full_attention", "sliding_attention"
+    out |= {
+        "phi3_longrope_long": (A.cases()["phi3_longrope_short"][0], "F32"),  # the context is longer than the original one
+        "llama_head_dim": (T.LlamaConfig(**A.SIZES, head_dim=24), "F32"),
+        "mixtral_no_window": (T.MixtralConfig(**A.SIZES, num_local_experts=4, sliding_window=None), "F32"),
+        "qwen3_moe_all_sparse": (T.Qwen3MoeConfig(**A.SIZES, head_dim=16, num_experts=6, num_experts_per_tok=2,
+                                                  moe_intermediate_size=32, norm_topk_prob=True), "F32"),
+        "gemma2_scale_of_head": (T.Gemma2Config(**A.SIZES, head_dim=16, sliding_window=8, query_pre_attn_scalar=16,
+                                                attn_logit_softcapping=2.0, final_logit_softcapping=3.0), "F32"),
+        "gemma3_every_third": (T.Gemma3TextConfig(**A.SIZES, head_dim=16, sliding_window=8, query_pre_attn_scalar=16,
+                                                  layer_types=[sliding, sliding, full]), "F32"),
+    }
+    for kind in TYPES:
+        out[f"llama_{kind}"] = (T.LlamaConfig(**WIDE), kind)
+    for kind in ("Q8_0", "Q4_K_M", "MXFP4"):
+        out[f"mixtral_{kind}"] = (T.MixtralConfig(**WIDE, num_local_experts=8, sliding_window=None), kind)
+    out["qwen3_Q4_K_M"] = (T.Qwen3Config(**WIDE, head_dim=128, tie_word_embeddings=True), "Q4_K_M")
+    return out
+
+
+def built(source, libraries, folder):
+    """The probe of llama.cpp."""
+    out = f"{folder}/llama_probe"
+    subprocess.run(["cc", "-O1", "-o", out, pathlib.Path(__file__).with_name("llama_probe.c"), f"-I{source}/include",
+                    f"-I{source}/ggml/include", f"-L{libraries}", "-lllama", f"-Wl,-rpath,{libraries}",
+                    f"-Wl,-rpath-link,{libraries}"], check=True)
+    return out
+
+
+def tenon(*words):
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, words))}: {done.stderr}")
+    return done.stdout.strip()
+
+
+def error(mine, other):
+    """The mean squared error over the mean square, of each row."""
+    return np.square(mine - other).mean(1) / np.square(other).mean(1)
+
+
+def compare(name, config, kind, args, probe, folder):
+    in_floats = kind in ("F32", "F16", "BF16")
+    # Blocks are multiplied by activations that both programs round to 8 bits. A model that lets errors grow would measure that.
+    A.make(config, folder, 1.5 if in_floats else 0.8)
+    file, ids_file = f"{folder}/model.gguf", pathlib.Path(folder, "ids")
+    tenon(args.tenon, "llm", "convert", folder, file, "--type", kind)
+    ids = torch.randint(2, A.VOCAB, (A.LENGTH,), generator=torch.Generator().manual_seed(2)).tolist()
+    ids_file.write_text(" ".join(map(str, ids)))
+
+    def logits(*words):
+        out = tenon(*words)
+        return np.fromfile(f"{folder}/logits", np.float32).reshape(-1, A.VOCAB), out
+
+    theirs, their_answer = logits(probe, "logits", file, ids_file, f"{folder}/logits", MORE, "f32" if kind == "F32" else "f16")
+    ours, exact = (logits(args.probe, file, ids_file, f"{folder}/logits", "cpu", "prefill", "--products", products)[0]
+                   for products in ("int8", "f32"))
+    # A rounded activation may choose another expert, which changes whole rows.
+    off = float(np.median(error(ours, theirs)) if config.model_type == "mixtral" else error(ours, theirs).mean())
+    answer = tenon(args.tenon, "llm", "run", file, "--device", "cpu", "--ids", ",".join(map(str, ids)), "--greedy", "--tokens",
+                   MORE, "--ignore-end")
+    pairs = zip(answer.split(","), their_answer.split(","), strict=True)
+    same = next((i for i, (a, b) in enumerate(pairs) if a != b), MORE)
+    good, more = ours.shape == theirs.shape and off <= LIMIT, ""
+    if not in_floats:
+        rounding = [float(np.median(error(side, exact))) for side in (ours, theirs)]
+        good &= rounding[0] <= 1.25 * rounding[1]
+        more = f"; rounding costs {rounding[0]:.1e}, llama.cpp's {rounding[1]:.1e}"
+    elif kind != "BF16":  # llama.cpp rounds activations to bf16, too
+        good &= same == MORE
+    print(f"{'ok ' if good else 'BAD'} {name}: error {off:.1e}, {same} of {MORE} greedy tokens are the same{more}", flush=True)
+    return good
+
+
+def texts(args, probe, folder):
+    """A prompt as text, by the tokenizer in the file."""
+    llm_run.make(folder)
+    file, prompt = f"{folder}/model.gguf", pathlib.Path(folder, "prompt")
+    tenon(args.tenon, "llm", "convert", folder, file, "--type", "F32")
+    good = True
+    for text in ("You may copy, distribute and modify the software", "Größe: 世界! don't 12345", "  two  spaces\n\nlines"):
+        prompt.write_text(text)
+        theirs = subprocess.run([probe, "text", file, prompt, str(MORE)], check=True, capture_output=True).stdout
+        ours = subprocess.run([args.tenon, "llm", "run", file, "--device", "cpu", "--raw", "--prompt", text, "--greedy",
+                               "--tokens", str(MORE), "--ignore-end"], check=True, capture_output=True).stdout
+        same = theirs.decode("utf-8", "replace") == ours.decode("utf-8", "replace").removesuffix("\n")
+        good &= same
+        print(f"{'ok ' if same else 'BAD'} text {text!r}" + ("" if same else f": {ours!r}, expected {theirs!r}"), flush=True)
+    return good
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("probe")
+    parser.add_argument("tenon")
+    parser.add_argument("source")
+    parser.add_argument("libraries")
+    parser.add_argument("--only", nargs="*")
+    args = parser.parse_args()
+    torch.set_num_threads(2)
+    T.logging.set_verbosity_error()
+    T.logging.disable_progress_bar()
+    good = True
+    with tempfile.TemporaryDirectory() as temporary:
+        probe = built(args.source, args.libraries, temporary)
+        for name, (config, kind) in cases().items():
+            if args.only and name not in args.only:
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                try:
+                    good &= compare(name, config, kind, args, probe, folder)
+                except RuntimeError as failed:
+                    print(f"BAD {name}: {failed}", flush=True)
+                    good = False
+        if not args.only or "text" in args.only:
+            with tempfile.TemporaryDirectory() as folder:
+                good &= texts(args, probe, folder)
+    sys.exit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()
