@@ -42,12 +42,22 @@ endfunction()
 tenon_package(library libtenon SECTION libs
   RECOMMENDS "tenon-plugin-cpu ${same_version}"
   DESCRIPTION "The library for host applications: graphs, gradients, planner, plugins.")
+tenon_package(llm libtenon-llm SECTION libs
+  DEPENDS "libtenon ${same_version}"
+  RECOMMENDS "tenon-plugin-cpu ${same_version}"
+  DESCRIPTION "The library for applications with language models: GGUF files and Hugging Face
+folders, tokenizers, chat templates, generation.")
 # CPack's own GENERATE_SHLIBS wants a soname of each shared object, and plugins have none.
-get_target_property(soversion tenon_core SOVERSION)
-file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/shlibs "libtenon ${soversion} libtenon ${same_version}\n")
-file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/triggers "activate-noawait ldconfig\n")
-set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA
-  ${CMAKE_CURRENT_BINARY_DIR}/shlibs ${CMAKE_CURRENT_BINARY_DIR}/triggers)
+foreach(entry IN ITEMS LIBRARY=tenon_core=libtenon LLM=tenon_llm_shared=libtenon-llm)
+  string(REGEX MATCH "(.*)=(.*)=(.*)" _ ${entry})
+  set(component ${CMAKE_MATCH_1})
+  set(package ${CMAKE_MATCH_3})
+  get_target_property(soversion ${CMAKE_MATCH_2} SOVERSION)
+  set(control ${CMAKE_CURRENT_BINARY_DIR}/${package})
+  file(WRITE ${control}/shlibs "${package} ${soversion} ${package} ${same_version}\n")
+  file(WRITE ${control}/triggers "activate-noawait ldconfig\n")
+  set(CPACK_DEBIAN_${component}_PACKAGE_CONTROL_EXTRA ${control}/shlibs ${control}/triggers)
+endforeach()
 tenon_package(command tenon
   DEPENDS "libtenon ${same_version}, tenon-plugin-cpu ${same_version}"
   DESCRIPTION "The command: train and sample language models, inspect plans, measure devices.")
@@ -61,7 +71,7 @@ if(TARGET tenon_plugin_cuda)
 none of them is in this package.")
 endif()
 tenon_package(development libtenon-dev SECTION libdevel
-  DEPENDS "libtenon ${same_version}"
+  DEPENDS "libtenon ${same_version}, libtenon-llm ${same_version}"
   RECOMMENDS "tenon ${same_version}, g++, cmake, pkg-config"
   DESCRIPTION "Headers, CMake and pkg-config files for host applications and for plugins,
 examples, three template plugins, and the conformance kit (tenon_conform).")

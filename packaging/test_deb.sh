@@ -39,7 +39,7 @@ echo "== pack"
 quiet cpack -G DEB --config "$build/CPackConfig.cmake" -B "$work/debs"
 debs=("$work"/debs/*.deb)
 names=$(for deb in "${debs[@]}"; do dpkg-deb -f "$deb" Package; done)
-expected=$(printf '%s\n' libtenon libtenon-dev tenon tenon-plugin-cpu tenon-plugin-cuda)
+expected=$(printf '%s\n' libtenon libtenon-dev libtenon-llm tenon tenon-plugin-cpu tenon-plugin-cuda)
 [ "$(sort <<< "$names")" = "$expected" ] || fail "packages: expected" $expected, got $names
 for deb in "${debs[@]}"; do
   package=$(dpkg-deb -f "$deb" Package)
@@ -144,6 +144,15 @@ for program in line_c line_cpp training decoding own_op; do
   cp "$work/examples/build/$program" "$root/tmp/"
   enter "/tmp/$program"
 done
+echo "chat"
+cp "$work/examples/build/chat" "$root/tmp/"
+python3 - "$root/tmp/tiny" "$here/../tests/cli" <<'PY'
+import sys
+sys.path.append(sys.argv[2])
+import tiny_model
+tiny_model.make(sys.argv[1])
+PY
+enter /tmp/chat /tmp/tiny Hello > "$work/said"
 mkdir "$root/tmp/plugins"
 cp "$work/examples/build/tenon_plugin_mini.so" "$root/tmp/plugins/"
 enter /usr/bin/tenon devices --plugin-dir /tmp/plugins > "$work/devices"

@@ -67,7 +67,7 @@ fi
 config=$(dirname "$(find "$work/prefix" -name tenon-config.cmake)")
 # The notices of the libraries that auditwheel adds, where the system's packages have them.
 mkdir "$work/notices"
-for file in $(find "$work/prefix" -type f \( -name 'tenon_plugin_*.so' -o -path '*/bin/tenon' \) -exec ldd {} + | awk '/lib(tbb|hwy|png|pcre2|utf8proc)/ {print $3}' | sort -u); do
+for file in $(find "$work/prefix" -type f \( -name 'tenon_plugin_*.so' -o -name 'libtenon-llm.so.*' -o -path '*/bin/tenon' \) -exec ldd {} + | awk '/lib(tbb|hwy|png|pcre2|utf8proc)/ {print $3}' | sort -u); do
   package=$(dpkg -S "$(readlink -f "$file")" 2> /dev/null | cut -d : -f 1 | head -1) || true
   [ -n "$package" ] && cp "/usr/share/doc/$package/copyright" "$work/notices/$package"
 done

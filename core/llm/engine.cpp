@@ -240,7 +240,9 @@ bool Engine::truncate(int64_t slot, int64_t length) {
   return can;
 }
 
-std::vector<Engine::Next> Engine::step(std::span<const Piece> pieces, bool want_logits) {
+std::vector<Engine::Next> Engine::step(
+    std::span<const Piece> pieces, bool want_logits,
+    const std::function<bool(int64_t read, int64_t total)>& progress) {
   Parts& p = *parts_;
   std::set<int64_t> slots;
   std::vector<size_t> single;  // pieces of one token
@@ -271,7 +273,9 @@ std::vector<Engine::Next> Engine::step(std::span<const Piece> pieces, bool want_
   };
   for (size_t i = 0; i < pieces.size(); ++i) {
     if (pieces[i].tokens.size() == 1 && single.size() > 1) continue;
-    const auto [tokens, logits] = results(*p.read(pieces[i].slot, pieces[i].tokens, {}));
+    Context* run = p.read(pieces[i].slot, pieces[i].tokens, progress);
+    if (!run) throw Error(TENON_CANCELLED, "engine: the step was cancelled");
+    const auto [tokens, logits] = results(*run);
     take(out[i], tokens, logits, 0);
   }
   if (single.size() < 2) return out;
@@ -296,7 +300,9 @@ std::vector<Engine::Next> Engine::step(std::span<const Piece> pieces, bool want_
   return out;
 }
 
-std::vector<float> Engine::all_logits(const std::vector<int64_t>& tokens) {
+std::vector<float> Engine::all_logits(
+    const std::vector<int64_t>& tokens,
+    const std::function<bool(int64_t read, int64_t total)>& progress) {
   Parts& p = *parts_;
   clear(0);
   for (const int64_t token : tokens) p.check_token(token);
@@ -305,6 +311,8 @@ std::vector<float> Engine::all_logits(const std::vector<int64_t>& tokens) {
   const std::span<const int64_t> all(tokens);
   for (size_t at = 0; at < tokens.size();) {
     const auto left = static_cast<int64_t>(tokens.size() - at);
+    if (progress && !progress(static_cast<int64_t>(at), static_cast<int64_t>(tokens.size())))
+      throw Error(TENON_CANCELLED, "engine: reading was cancelled");
     const int64_t time = p.next_time(left), count = std::min(time, left);
     Context& run = p.run_one(0, all.subspan(at, static_cast<size_t>(count)), time, true);
     const std::vector<float> logits = run.get<float>("logits");

@@ -85,8 +85,10 @@ class Engine {
   };
   // Appends the tokens of each piece to the sequence of its slot; no slot may come twice. Returns
   // what follows each piece. Pieces of one token are read together. Checks all pieces before it
-  // reads any.
-  std::vector<Next> step(std::span<const Piece> pieces, bool want_logits);
+  // reads any. progress: as in GenerateOptions, for each piece of several tokens; if it returns
+  // false, throws CANCELLED.
+  std::vector<Next> step(std::span<const Piece> pieces, bool want_logits,
+                         const std::function<bool(int64_t read, int64_t total)>& progress = {});
   int64_t length(int64_t slot) const;
   void clear(int64_t slot);
   // Forgets what stands behind the first `length` tokens of a slot. False if the model cannot, and
@@ -94,7 +96,9 @@ class Engine {
   bool truncate(int64_t slot, int64_t length);
 
   // Logits behind each token of a sequence, [tokens, vocab]. Uses and clears slot 0.
-  std::vector<float> all_logits(const std::vector<int64_t>& tokens);
+  std::vector<float> all_logits(
+      const std::vector<int64_t>& tokens,
+      const std::function<bool(int64_t read, int64_t total)>& progress = {});
 
  private:
   struct Parts;

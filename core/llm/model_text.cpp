@@ -88,14 +88,17 @@ std::vector<int64_t> ModelText::chat_ids(const std::vector<Message>& messages) c
   return chat_ids(options);
 }
 
-std::vector<int64_t> ModelText::chat_ids(const ChatOptions& options) const {
+std::string ModelText::chat_text(const ChatOptions& options) const {
   if (!chat_)
     throw Error(TENON_UNSUPPORTED, model_ +
                                        ": the model has no chat template; hint: a prompt "
                                        "without a conversation");
+  return chat_->render(options);
+}
+
+std::vector<int64_t> ModelText::chat_ids(const ChatOptions& options) const {
   // The template writes all special tokens itself.
-  const std::vector<TokenId> ids =
-      tokenizer_.encode(chat_->render(options), {.add_special = false});
+  const std::vector<TokenId> ids = tokenizer_.encode(chat_text(options), {.add_special = false});
   return {ids.begin(), ids.end()};
 }
 

@@ -29,6 +29,8 @@ class ModelText {
   std::vector<int64_t> chat_ids(const std::vector<Message>& messages) const;
   // The same for messages with tools and whatever else the template knows.
   std::vector<int64_t> chat_ids(const ChatOptions& options) const;
+  // The text of it, with all special tokens.
+  std::string chat_text(const ChatOptions& options) const;
   // Tokens that end an answer.
   std::vector<int64_t> end_ids() const;
 

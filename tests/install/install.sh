@@ -99,6 +99,18 @@ cmake -S "$work/examples" -B "$work/examples/build" -G Ninja -DCMAKE_PREFIX_PATH
   "-DCMAKE_C_FLAGS=-Wall -Wextra -Werror -pedantic" "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror" >> "$work/log"
 cmake --build "$work/examples/build" -j2 >> "$work/log"
 for program in line_c line_cpp training decoding own_op; do echo "$program"; "$work/examples/build/$program"; done
+python3 - "$work/tiny" "$source/tests/cli" <<'PY'
+import sys
+sys.path.append(sys.argv[2])
+import tiny_model
+tiny_model.make(sys.argv[1])
+PY
+echo "chat, complete"
+"$work/examples/build/chat" "$work/tiny" Hello "And you?" > "$work/said"
+[ "$(wc -l < "$work/said")" -ge 2 ] || { echo "chat: expected two answers"; exit 1; }
+"$work/examples/build/complete" "$work/tiny" Hello > "$work/said"
+"$tenon" llm run "$work/tiny" --raw --prompt Hello --greedy --tokens 40 --device auto > "$work/expected" 2> "$work/log"
+cmp "$work/said" "$work/expected"
 for program in neighbours listen "splat --gaussians 500 --width 64 --height 48 --steps 30 --turntable 1"; do  # where libpng and libsndfile are installed
   read -r name options <<< "$program"
   # shellcheck disable=SC2086  # options are words
@@ -123,6 +135,9 @@ gcc -std=c11 -Wall -Wextra -Werror -pedantic "$work/examples/line.c" $(pkg --cfl
 # shellcheck disable=SC2046
 g++ -std=c++20 -Wall -Wextra -Werror "$work/examples/line.cpp" $(pkg --cflags --libs tenon) -Wl,-rpath,"$libdir" -o "$work/line_cpp"
 "$work/line_cpp"
+# shellcheck disable=SC2046
+gcc -std=c11 -Wall -Wextra -Werror -pedantic "$work/examples/complete.c" $(pkg --cflags --libs tenon-llm) -Wl,-rpath,"$libdir" -o "$work/complete"
+"$work/complete" "$work/tiny" Hello | cmp - "$work/expected"
 echo "== an incomplete build, installed and uninstalled"
 # As after the demo, which builds no kit: a build folder of its own with the files of this one.
 cmake -S "$source" -B "$work/incomplete" -G Ninja -DTENON_BUILD_TESTS=OFF -DCMAKE_INSTALL_LIBDIR="$(basename "$libdir")" >> "$work/log"

@@ -6,7 +6,6 @@
 #include <random>
 
 #include "llm/grammar/json_schema.hpp"
-#include "llm/sample/sampler.hpp"
 #include "tenon/tenon.hpp"
 
 namespace tenon::llm::serve {
@@ -31,100 +30,51 @@ SampleOptions options_of(const Wanted& wanted) {
 
 class SamplerSampling final : public Sampling {
  public:
-  // matcher: null if the text is free.
-  SamplerSampling(const Wanted& wanted, const SamplingSource& source, const Tokenizer& tokenizer,
-                  const std::vector<int32_t>& ends, int64_t vocabulary,
-                  std::unique_ptr<GrammarMatcher> matcher)
-      : source_(source),
-        tokenizer_(tokenizer),
-        ends_(ends),
-        vocabulary_(vocabulary),
-        sampler_(options_of(wanted), vocabulary),
-        wants_texts_(wanted.logprobs >= 0),
-        matcher_(std::move(matcher)) {
+  // grammar: null if the text is free.
+  SamplerSampling(const Wanted& wanted, const AnswerVocab& vocab,
+                  std::shared_ptr<const Grammar> grammar)
+      : vocab_(vocab),
+        sampler_(options_of(wanted), vocab, std::move(grammar)),
+        wants_texts_(wanted.logprobs >= 0) {
     // As in llama.cpp, the repetition penalty sees the prompt. By the OpenAI protocol the other two
     // count what was generated only, so with them the prompt is left out.
     if (wanted.drawing.presence_penalty == 0 && wanted.drawing.frequency_penalty == 0 &&
         wanted.drawing.repetition_penalty != 1)
-      for (const int32_t t : wanted.prompt) sampler_.accept(t);
-    if (matcher_) make_mask();
+      for (const int32_t t : wanted.prompt) sampler_.accept_prompt(t);
   }
 
   DrawnToken draw(std::vector<float>& logits) override {
-    const Sampled s = sampler_.sample(logits, matcher_ ? &allowed_ : nullptr);
-    const auto token = static_cast<int32_t>(s.token);
-    sampler_.accept(s.token);
-    if (matcher_ && !source_.ends(token)) {
-      if (!matcher_->accept(tokenizer_.bytes(token)))
-        throw Error(TENON_INTERNAL, "grammar: a token of the mask is not allowed");
-      make_mask();
-    }
+    const Sampled s = sampler_.draw(logits);
     DrawnToken out;
     out.drawn = described({s.token, s.logprob});
     for (const auto& t : s.top) out.top.push_back(described(t));
     return out;
   }
-  bool complete() const override { return complete_; }
+  bool complete() const override { return sampler_.complete(); }
 
  private:
-  void make_mask() {
-    allowed_ = matcher_->mask();
-    allowed_.resize(static_cast<size_t>(vocabulary_ + 63) / 64, 0);
-    complete_ = matcher_->complete() &&
-                std::all_of(allowed_.begin(), allowed_.end(), [](uint64_t w) { return w == 0; });
-    if (!matcher_->complete()) return;
-    for (const int32_t t : ends_)
-      if (t >= 0 && t < vocabulary_) allowed_[static_cast<size_t>(t) / 64] |= uint64_t{1} << t % 64;
-  }
   TokenLogprob described(const llm::TokenLogprob& t) const {
     const auto id = static_cast<int32_t>(t.token);
-    // Models may have more logits than the vocabulary has tokens.
-    const bool named = wants_texts_ && tokenizer_.has(id);
+    const bool named = wants_texts_ && vocab_.has_text(id);
     return {id,
-            !named                      ? ""
-            : tokenizer_.is_special(id) ? std::string(tokenizer_.text(id))
-                                        : tokenizer_.bytes(id),
+            !named                               ? ""
+            : vocab_.tokenizer()->is_special(id) ? std::string(vocab_.tokenizer()->text(id))
+                                                 : vocab_.tokenizer()->bytes(id),
             t.logprob};
   }
 
-  const SamplingSource& source_;
-  const Tokenizer& tokenizer_;
-  const std::vector<int32_t>& ends_;
-  int64_t vocabulary_;
-  Sampler sampler_;
+  const AnswerVocab& vocab_;
+  GuidedSampler sampler_;
   bool wants_texts_;
-  std::unique_ptr<GrammarMatcher> matcher_;
-  TokenMask allowed_;
-  bool complete_ = false;
 };
 
 }  // namespace
 
-bool SamplingSource::ends(int32_t token) const {
-  return std::find(ends_.begin(), ends_.end(), token) != ends_.end();
-}
-
-std::shared_ptr<const TokenTree> SamplingSource::tokens() {
-  const std::lock_guard lock(mutex_);
-  if (!tokens_) {
-    std::vector<std::string> bytes(tokenizer_.size());
-    for (size_t i = 0; i < bytes.size() && i < static_cast<size_t>(vocabulary_); ++i) {
-      const auto id = static_cast<TokenId>(i);
-      // Text of a token that ends the answer would never be seen.
-      if (tokenizer_.has(id) && !ends(id)) bytes[i] = tokenizer_.bytes(id);
-    }
-    tokens_ = std::make_shared<const TokenTree>(bytes);
-  }
-  return tokens_;
-}
-
 std::unique_ptr<Sampling> SamplingSource::make(const Wanted& wanted) {
-  std::unique_ptr<GrammarMatcher> matcher;
+  std::shared_ptr<const Grammar> grammar;
   if (!wanted.schema.is_null())
-    matcher = std::make_unique<GrammarMatcher>(
-        std::make_shared<const Grammar>(json_schema(wanted.schema)), tokens());
-  return std::make_unique<SamplerSampling>(wanted, *this, tokenizer_, ends_, vocabulary_,
-                                           std::move(matcher));
+    grammar = std::make_shared<const Grammar>(json_schema(wanted.schema));
+  return std::make_unique<SamplerSampling>(wanted, vocab_, std::move(grammar));
 }
 
 }  // namespace tenon::llm::serve

@@ -130,6 +130,8 @@ class Runtime {
     detail::check(tenon_runtime_create(&o, &handle));
     handle_.reset(handle);
   }
+  // Takes over a handle, which it destroys.
+  explicit Runtime(tenon_runtime* handle) : handle_(handle) {}
   tenon_runtime* handle() const { return handle_.get(); }
 
   std::vector<DeviceEntry> devices() const {

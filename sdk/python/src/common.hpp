@@ -135,5 +135,6 @@ void add_store(nb::module_& m);
 void add_rules(nb::module_& m);
 void add_executable(nb::module_& m);
 void add_tree(nb::module_& m);
+void add_llm(nb::module_& m);
 
 }  // namespace tenon::python

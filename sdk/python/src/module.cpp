@@ -25,4 +25,5 @@ NB_MODULE(_tenon, m) {
   add_executable(m);
   add_tree(m);
   add_rules(m);
+  add_llm(m);
 }

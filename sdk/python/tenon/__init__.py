@@ -9,7 +9,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from . import _array, _errors, _log, ops, optim, tree
+from . import _array, _errors, _log, llm, ops, optim, tree
 from . import _tenon as _tenon
 from ._control import cond, scan, while_loop
 from ._custom import CustomOp, custom_op
@@ -138,6 +138,7 @@ __all__ = [
     "i64",
     "i8",
     "jvp",
+    "llm",
     "load",
     "ops",
     "optim",

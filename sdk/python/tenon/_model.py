@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, Union, cast
 
 from . import _tenon
 from ._dtypes import DType
@@ -18,6 +18,7 @@ from ._options import checked, text, whole_number
 from ._report import Report
 from ._runtime import default_runtime
 from ._tenon import Executable, Graph, Runner, Runtime, Store, Tensor
+from .llm import Engine
 
 PathLike = Union[str, "os.PathLike[str]"]
 Dims = tuple[Union[int, str], ...]
@@ -320,13 +321,29 @@ def load(
     fixed: inputs of an ONNX model that become constants, with their content.
     trainable: patterns of names of weights of an ONNX model ("fc.*") that are trainable; one, or several.
     options: those of Model: exec_mode, lanes, aot, pins, memory_limits, buckets, allow_fallback.
+
+    Language models give a tenon.llm.Engine: a file *.gguf, or a folder of Hugging Face with config.json. options: those of
+    Engine: context, slots, compute, products. For type checkers the result is a Model; tenon.llm.Engine(path) has its own
+    type.
     """
+    if _is_language_model(Path(path)):
+        if bind or fixed or trainable:
+            raise InvalidArgument(f"load: {path}: a language model has no bind, fixed or trainable")
+        engine: Any = Engine(path, device=device, runtime=runtime, **options)
+        return cast(Model, engine)
     checked(options)  # before a large file is read
     runtime = runtime or default_runtime()
     store = Store(runtime)
     patterns = [trainable] if isinstance(trainable, str) else list(trainable)
     graph = _read(Path(path), store, patterns, dict(fixed or {}))
     return Model(graph, store, device=device, bind=bind, runtime=runtime, **options)
+
+
+def _is_language_model(path: Path) -> bool:
+    if path.suffix == ".gguf":
+        return path.exists()
+    is_other = (path / _GRAPH).exists() or any(path.glob("*.onnx"))
+    return path.is_dir() and (path / "config.json").exists() and not is_other
 
 
 def _read(path: Path, store: Store, trainable: list[str], fixed: dict[str, Any]) -> Graph:
@@ -341,12 +358,10 @@ def _read(path: Path, store: Store, trainable: list[str], fixed: dict[str, Any])
             return graph
         models = sorted(path.glob("*.onnx"))
         if len(models) != 1:
-            hint = (
-                '. hint: the command "tenon lm" runs language models of this kind'
-                if (path / "config.json").exists()
-                else ""
+            raise NotFound(
+                f"load: {path}: expected {_GRAPH} or one file *.onnx, got {len(models)} of them; or config.json, for a "
+                "language model"
             )
-            raise NotFound(f"load: {path}: expected {_GRAPH} or one file *.onnx, got {len(models)} of them{hint}")
         path = models[0]
     if path.suffix == ".onnx":
         return Graph._import(str(path), store, trainable, fixed)

@@ -9,7 +9,7 @@ import unittest
 
 import tenon
 
-MODULES = {"tenon": tenon, "tenon.ops": tenon.ops, "tenon.optim": tenon.optim, "tenon.tree": tenon.tree}
+MODULES = {"tenon": tenon, "tenon.llm": tenon.llm, "tenon.ops": tenon.ops, "tenon.optim": tenon.optim, "tenon.tree": tenon.tree}
 MADE_BY_OTHERS = (tenon.Tensor, tenon.Value)  # they have no constructor
 try:
     import tenon.torch

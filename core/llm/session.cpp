@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opens a model with its text, keeps account of the slots, and makes answers token by token.
+#include "llm/session.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+#include "llm/grammar/json_schema.hpp"
+#include "llm/grammar/regex.hpp"
+#include "llm/json_text.hpp"
+
+namespace tenon::llm {
+namespace {
+
+std::vector<int32_t> ends_of(const Engine& engine, const ModelText* text) {
+  std::vector<int32_t> ends;
+  const auto add = [&](const std::vector<int64_t>& more) {
+    for (const int64_t t : more)
+      if (std::ranges::find(ends, t) == ends.end()) ends.push_back(static_cast<int32_t>(t));
+  };
+  add(engine.config().end_tokens);
+  if (text) add(text->end_ids());
+  return ends;
+}
+
+std::shared_ptr<const Grammar> grammar_of(const GenerationOptions& o) {
+  if (o.json_schema.empty() && o.regex.empty()) return nullptr;
+  if (!o.json_schema.empty() && !o.regex.empty())
+    throw Error(TENON_INVALID_ARGUMENT, "generate: expected json_schema or regex, got both");
+  if (!o.regex.empty()) return std::make_shared<const Grammar>(std::vector<Part>{regex(o.regex)});
+  return std::make_shared<const Grammar>(json_schema(parse_json(o.json_schema, "json_schema")));
+}
+
+// No random numbers, and nothing that changes the order of the logits.
+bool takes_most_likely(const SampleOptions& o) {
+  return o.temperature == 0 && o.repetition_penalty == 1 && o.presence_penalty == 0 &&
+         o.frequency_penalty == 0 && o.logit_bias.empty() && o.top_logprobs < 0;
+}
+
+}  // namespace
+
+// ---- Session
+
+Session::Session(Runtime runtime, const std::string& model, const EngineOptions& options)
+    : runtime_(std::move(runtime)),
+      engine_(runtime_, model, options),
+      slots_(static_cast<size_t>(engine_.slots())) {
+  try {
+    text_.emplace(ModelText::read(model));
+  } catch (const Error& e) {
+    no_text_ = e;
+  }
+  vocab_ = std::make_unique<AnswerVocab>(text_ ? &text_->tokenizer() : nullptr,
+                                         ends_of(engine_, text_ ? &*text_ : nullptr),
+                                         engine_.config().vocab);
+}
+
+const ModelText& Session::text() const {
+  if (!text_) throw Error(*no_text_);
+  return *text_;
+}
+
+std::vector<Engine::Next> Session::run(std::span<const Engine::Piece> pieces, bool want_logits,
+                                       const std::function<bool(int64_t, int64_t)>& progress) {
+  try {
+    std::vector<Engine::Next> next = engine_.step(pieces, want_logits, progress);
+    for (const Engine::Piece& p : pieces) {
+      Slot& s = slot(p.slot);
+      s.tokens.insert(s.tokens.end(), p.tokens.begin(), p.tokens.end());
+      ++s.version;
+    }
+    return next;
+  } catch (...) {
+    after_failure(pieces);
+    throw;
+  }
+}
+
+// Some of the tokens may have been read.
+void Session::after_failure(std::span<const Engine::Piece> pieces) {
+  for (const Engine::Piece& p : pieces) {
+    if (p.slot < 0 || p.slot >= slots()) continue;
+    Slot& s = slot(p.slot);
+    const size_t before = s.tokens.size();
+    // A recurrent state may be halfway between two tokens.
+    if (config().recurrent()) engine_.clear(p.slot);
+    const auto read = static_cast<size_t>(engine_.length(p.slot));
+    if (read > before)
+      s.tokens.insert(s.tokens.end(), p.tokens.begin(),
+                      p.tokens.begin() + static_cast<ptrdiff_t>(read - before));
+    s.tokens.resize(read);
+    if (read != before) ++s.version;
+  }
+}
+
+std::vector<Engine::Next> Session::step(std::span<const Engine::Piece> pieces, bool want_logits) {
+  const uint64_t cancels = cancels_;
+  return run(pieces, want_logits, [&](int64_t, int64_t) { return cancels_ == cancels; });
+}
+
+std::vector<float> Session::all_logits(const std::vector<int64_t>& tokens) {
+  const uint64_t cancels = cancels_;
+  slot(0).tokens.clear(), ++slot(0).version;
+  return engine_.all_logits(tokens, [&](int64_t, int64_t) { return cancels_ == cancels; });
+}
+
+int64_t Session::truncate(int64_t index, int64_t length) {
+  const int64_t before = engine_.length(index);
+  engine_.truncate(index, length);
+  const int64_t left = engine_.length(index);
+  slot(index).tokens.resize(static_cast<size_t>(left));
+  if (left != before) ++slot(index).version;
+  return left;
+}
+
+// ---- Generation
+
+Generation::Generation(std::shared_ptr<Session> session, std::vector<int64_t> prompt,
+                       GenerationOptions options)
+    : session_(std::move(session)),
+      prompt_(std::move(prompt)),
+      options_(std::move(options)),
+      sampler_(options_.sampling, session_->vocab(), grammar_of(options_)),
+      stops_(options_.stop),
+      guided_(!options_.json_schema.empty() || !options_.regex.empty()),
+      cancels_(session_->cancels_) {
+  Session& s = *session_;
+  most_likely_ = takes_most_likely(options_.sampling) && !guided_;
+  if (s.has_text()) words_.emplace(s.text().tokenizer());
+  if (!options_.stop.empty()) static_cast<void>(s.text());
+  s.length(options_.slot);  // checks the slot
+  const auto size = static_cast<int64_t>(prompt_.size());
+  if (size < 1 || size > s.context())
+    throw Error(TENON_INVALID_ARGUMENT, "generate: expected a prompt of 1 to " +
+                                            std::to_string(s.context()) +
+                                            " tokens, the context, got " + std::to_string(size));
+  if (options_.tokens < 0)
+    throw Error(TENON_INVALID_ARGUMENT, "generate: expected max_tokens of at least 0, got " +
+                                            std::to_string(options_.tokens));
+  for (const int64_t token : prompt_)
+    if (token < 0 || token >= s.config().vocab)
+      throw Error(TENON_INVALID_ARGUMENT, "generate: expected token ids from 0 to " +
+                                              std::to_string(s.config().vocab - 1) + ", got " +
+                                              std::to_string(token));
+  for (const int64_t token : prompt_) sampler_.accept_prompt(token);
+  piece_.prompt_tokens = size;
+  version_ = ++s.slot(options_.slot).version;
+}
+
+void Generation::check_unchanged() const {
+  if (failed_)
+    throw Error(TENON_INVALID_ARGUMENT, "generation: it has failed before; expected a new one");
+  if (session_->slot(options_.slot).version != version_)
+    throw Error(TENON_INVALID_ARGUMENT, "generation: slot " + std::to_string(options_.slot) +
+                                            " was changed by another call; expected a slot for "
+                                            "each generation. hint: open with more slots");
+}
+
+Engine::Next Generation::read(std::span<const int64_t> tokens, bool wanted) {
+  const Engine::Piece piece{options_.slot, {tokens.begin(), tokens.end()}};
+  Engine::Next next = session_->run({&piece, 1}, wanted && !most_likely_, {})[0];
+  version_ = session_->slot(options_.slot).version;
+  return next;
+}
+
+// Reads what the slot has not read yet, in pieces that take less than half a second, so that whoever
+// wants to stop it need not wait for long. Ends the generation if it is stopped.
+Engine::Next Generation::read_prompt() {
+  constexpr int64_t kSmall = 128, kLarge = 512;
+  Session& s = *session_;
+  const std::vector<int64_t>& there = s.slot(options_.slot).tokens;
+  const auto differ = std::ranges::mismatch(there, prompt_).in2 - prompt_.begin();
+  const auto total = static_cast<int64_t>(prompt_.size());
+  // The last token is read in any case: its logits are wanted.
+  int64_t at = s.truncate(options_.slot, std::min<int64_t>(differ, total - 1));
+  version_ = s.slot(options_.slot).version;
+  piece_.cached_tokens = at;
+  Engine::Next next;
+  for (int64_t size = kSmall; at < total;) {
+    if (is_cancelled() || (options_.progress && !options_.progress(at, total))) {
+      end(GenerationPiece::cancelled);
+      return next;
+    }
+    const int64_t count = std::min(size, total - at);
+    const auto start = std::chrono::steady_clock::now();
+    next = read(std::span(prompt_).subspan(static_cast<size_t>(at), static_cast<size_t>(count)),
+                at + count == total);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    size = took.count() * kLarge < 0.5 * static_cast<double>(count) ? kLarge : kSmall;
+    at += count;
+  }
+  return next;
+}
+
+const GenerationPiece& Generation::next() {
+  piece_.text.clear();
+  piece_.token = -1, piece_.logprob = 0;
+  if (ended_) return piece_;
+  check_unchanged();
+  try {
+    if (is_cancelled()) {
+      end(GenerationPiece::cancelled);
+      return piece_;
+    }
+    Engine::Next next;
+    if (!began_) {
+      next = read_prompt();
+      if (ended_) return piece_;
+      began_ = true;
+    } else {
+      next = read({&prompt_.back(), 1}, true);
+    }
+    if (most_likely_) {
+      add(next.token);
+    } else {
+      const Sampled drawn = sampler_.draw(next.logits);
+      piece_.logprob = options_.sampling.top_logprobs >= 0 ? drawn.logprob : 0;
+      add(drawn.token);
+    }
+    return piece_;
+  } catch (...) {
+    failed_ = true;
+    throw;
+  }
+}
+
+// A new token of the answer, which becomes the last one of the prompt.
+void Generation::add(int64_t token) {
+  Session& s = *session_;
+  prompt_.push_back(token);
+  piece_.token = token;
+  ++piece_.tokens;
+  if (s.vocab().ends(token) && (guided_ || !options_.ignore_end))
+    return end(GenerationPiece::end_token);
+  if (s.vocab().has_text(token))
+    piece_.text = stops_.push(words_->push(static_cast<TokenId>(token)));
+  if (stops_.stopped()) {
+    piece_.stop = stops_.found();
+    return end(GenerationPiece::stop_string);
+  }
+  if (sampler_.complete()) return end(GenerationPiece::complete);
+  if (piece_.tokens == options_.tokens) return end(GenerationPiece::length);
+  if (s.length(options_.slot) >= s.context()) return end(GenerationPiece::context_full);
+}
+
+void Generation::end(GenerationPiece::Finish finish) {
+  ended_ = true;
+  piece_.finish = finish;
+  if (!words_ || stops_.stopped()) return;
+  piece_.text += stops_.push(words_->flush());
+  if (stops_.stopped()) {
+    piece_.finish = GenerationPiece::stop_string;
+    piece_.stop = stops_.found();
+  } else {
+    piece_.text += stops_.finish();
+  }
+}
+
+}  // namespace tenon::llm

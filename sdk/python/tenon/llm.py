@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Language models: GGUF files and Hugging Face folders, with their tokenizers and chat templates.
+
+    engine = tenon.llm.Engine("Llama-3.2-1B-Instruct.gguf")
+    for text in engine.generate([{"role": "user", "content": "Why is the sky blue?"}], max_tokens=200):
+        print(text, end="", flush=True)
+
+Options have the same names in C++ (llm.hpp).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Union, cast
+
+from . import _tenon
+from ._errors import InvalidArgument
+from ._generation import Answer, Generation, Piece
+from ._options import text as text_of
+from ._options import whole_number
+from ._runtime import default_runtime
+from ._tenon import Runtime, Tensor
+
+Message = Mapping[str, Any]
+Prompt = Union[str, Sequence[int], Sequence[Message]]
+PathLike = Union[str, "os.PathLike[str]"]
+
+_LARGEST_TOKEN = (1 << 31) - 1
+_LARGEST_SEED = (1 << 64) - 1
+
+
+class Engine:
+    """A language model on a device, with its tokenizer and chat template.
+
+    path: a GGUF file, or a folder of Hugging Face with config.json, safetensors files and tokenizer.json.
+    device: "auto", "cpu", "cuda:0".
+    context: most tokens of a sequence, prompt and answer together; None: 4096, or the model's own limit if it is less.
+    slots: sequences that are kept at the same time.
+    compute: dtype of activations and caches: "f32", "f16" or "bf16"; None: f32 on the cpu, elsewhere that of the weights.
+    products: products with weights in blocks: "int8" rounds activations to blocks of 8-bit integers, "f32" does not;
+    "auto": int8 on the cpu, f32 elsewhere.
+
+    A slot keeps what it has read: the next prompt is read from where it differs. Calls of several threads wait for each
+    other. They release the GIL.
+    """
+
+    def __init__(
+        self,
+        path: PathLike,
+        *,
+        device: str = "auto",
+        context: int | None = None,
+        slots: int = 1,
+        compute: str | None = None,
+        products: str = "auto",
+        runtime: Runtime | None = None,
+    ) -> None:
+        self._path, self._device = os.fspath(path), text_of(device, "device")
+        slots = whole_number(slots, "slots")
+        if slots == 0:
+            raise InvalidArgument("slots=0; expected 1 or more")
+        self._native = _tenon._LlmEngine(
+            runtime or default_runtime(),
+            self._path,
+            self._device,
+            whole_number(context or 0, "context"),
+            slots,
+            "" if compute is None else text_of(str(compute), "compute"),
+            text_of(products, "products"),
+        )
+        self._facts = self._native.facts()
+
+    # ---- Facts
+
+    @property
+    def architecture(self) -> str:
+        """The model_type of config.json: "llama"."""
+        return str(self._facts["architecture"])
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of logits. Tokens are below it."""
+        return int(self._facts["vocab"])
+
+    @property
+    def layers(self) -> int:
+        """The number of layers."""
+        return int(self._facts["layers"])
+
+    @property
+    def dim(self) -> int:
+        """The width of the model."""
+        return int(self._facts["dim"])
+
+    @property
+    def context(self) -> int:
+        """Most tokens of a sequence, prompt and answer together."""
+        return int(self._facts["context"])
+
+    @property
+    def model_context(self) -> int:
+        """The same, as the model was made for."""
+        return int(self._facts["model_context"])
+
+    @property
+    def slots(self) -> int:
+        """The number of sequences that are kept at the same time."""
+        return int(self._facts["slots"])
+
+    @property
+    def device(self) -> str:
+        """The device that was asked for."""
+        return self._device
+
+    @property
+    def end_tokens(self) -> tuple[int, ...]:
+        """The tokens that end an answer."""
+        return tuple(self._facts["end_tokens"])
+
+    @property
+    def bos_token(self) -> int | None:
+        """The token that begins a text, if the tokenizer has one."""
+        token: int | None = self._facts["bos_token"]
+        return token
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """False: prompts are tokens, and answers have no text."""
+        return bool(self._facts["has_tokenizer"])
+
+    @property
+    def has_chat_template(self) -> bool:
+        """True: prompts may be messages."""
+        return bool(self._facts["has_chat_template"])
+
+    @property
+    def recurrent(self) -> bool:
+        """True: a slot cannot forget its last tokens, only all of them."""
+        return bool(self._facts["recurrent"])
+
+    # ---- Text and tokens
+
+    def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """The tokens of a text. add_special: with what the model expects around it, such as <s>. parse_special: special
+        tokens that the text spells out are tokens; without it they are text."""
+        return self._native.tokenize(text_of(text, "text"), bool(add_special), bool(parse_special))
+
+    def detokenize(self, tokens: Iterable[int], *, skip_special: bool = False) -> str:
+        """The text of tokens. skip_special: without that of special ones."""
+        return self._native.detokenize(_tokens(tokens, "tokens"), bool(skip_special))
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        **variables: Any,
+    ) -> str:
+        """The text that the model's chat template makes of a conversation: [{"role": "user", "content": "Hi"}].
+
+        Its tokens: tokenize(text, add_special=False). tools: JSON schemas of functions. variables: further variables of
+        the template, such as enable_thinking=False.
+        """
+        return self._native.apply_chat_template(
+            _json(list(messages), "messages"),
+            "" if tools is None else _json(list(tools), "tools"),
+            _json(variables, "variables") if variables else "",
+            bool(add_generation_prompt),
+        )
+
+    # ---- Generating
+
+    def generate(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int | None = None,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
+        penalty_window: int = 0,
+        seed: int = 0,
+        logit_bias: Mapping[int, float] | None = None,
+        stop: str | Sequence[str] = (),
+        json_schema: Mapping[str, Any] | str | None = None,
+        regex: str | None = None,
+        ignore_end: bool = False,
+        logprobs: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        slot: int = 0,
+    ) -> Generation:
+        """Continues a prompt. Returns an iterator of text: for text in engine.generate("Once"): ...
+
+        prompt: a text; tokens; or messages, which the chat template makes a text of, with `tools`.
+        max_tokens: None: as many as the context has room for. temperature: 0 takes the most likely token each time.
+        top_k, top_p, min_p: which of the likely tokens may be drawn. seed: the same seed gives the same tokens.
+        repetition_penalty, presence_penalty, frequency_penalty: make tokens that occurred in the latest `penalty_window`
+        tokens (0: in all of them) less likely.
+        logit_bias: added to logits, by token; -inf excludes one. stop: texts that end the answer and are no part of it.
+        json_schema: the answer is JSON of this schema. regex: the answer matches this expression as a whole.
+        ignore_end: go on after an end token. slot: a slot has one generation at a time; an older one raises
+        InvalidArgument from then on.
+        """
+        stops = [stop] if isinstance(stop, str) else [text_of(s, "stop") for s in stop]
+        schema = json_schema or ""
+        if not isinstance(schema, str):
+            schema = _json(schema, "json_schema")
+        biases = [(whole_number(t, "logit_bias", _LARGEST_TOKEN), float(b)) for t, b in (logit_bias or {}).items()]
+        native = self._native.generate(
+            self._prompt(prompt, tools),
+            slot=whole_number(slot, "slot"),
+            max_tokens=whole_number(max_tokens or 0, "max_tokens"),
+            temperature=_number(temperature, "temperature"),
+            top_k=whole_number(top_k, "top_k"),
+            top_p=_positive(top_p, "top_p"),
+            min_p=_number(min_p, "min_p"),
+            repetition_penalty=_positive(repetition_penalty, "repetition_penalty"),
+            presence_penalty=_number(presence_penalty, "presence_penalty"),
+            frequency_penalty=_number(frequency_penalty, "frequency_penalty"),
+            penalty_window=whole_number(penalty_window, "penalty_window"),
+            seed=whole_number(seed, "seed", _LARGEST_SEED),
+            logit_bias=biases,
+            stop=stops,
+            json_schema=schema,
+            regex="" if regex is None else text_of(regex, "regex"),
+            ignore_end=bool(ignore_end),
+            logprobs=bool(logprobs),
+        )
+        return Generation(native, bool(logprobs))
+
+    def complete(self, prompt: Prompt, **options: Any) -> Answer:
+        """The whole answer to a prompt. options: those of generate()."""
+        return self.generate(prompt, **options).answer()
+
+    def cancel(self) -> None:
+        """Ends all generations of the engine, each at its next token, and calls of other threads. From any thread."""
+        self._native.cancel()
+
+    # ---- Several sequences
+
+    def logits(self, tokens: Iterable[int]) -> Tensor:
+        """The logits behind each token of a sequence: f32[tokens, vocab_size]. Uses and clears slot 0."""
+        return self._native.logits(_tokens(tokens, "tokens"))
+
+    def step(self, parts: Mapping[int, Iterable[int]], *, logits: bool = False) -> tuple[list[int], Tensor | None]:
+        """Appends tokens to the sequences of slots: {slot: tokens}. Slots with one token are read together.
+
+        Returns the most likely next token of each, and f32[slots, vocab_size] if `logits` is true.
+        """
+        given = [(whole_number(slot, "slot"), _tokens(tokens, "tokens")) for slot, tokens in parts.items()]
+        return self._native.step(given, bool(logits))
+
+    def length(self, slot: int = 0) -> int:
+        """The number of tokens that a slot has read."""
+        return self._native.length(whole_number(slot, "slot"))
+
+    def truncate(self, length: int, *, slot: int = 0) -> int:
+        """Forgets what stands behind the first `length` tokens of a slot. Returns what is left: 0 of a recurrent model."""
+        return self._native.truncate(whole_number(slot, "slot"), whole_number(length, "length"))
+
+    def clear(self, slot: int = 0) -> None:
+        """Forgets all that a slot has read."""
+        self.truncate(0, slot=slot)
+
+    def __repr__(self) -> str:
+        return f"<tenon.llm.Engine on {self._device}: {self.architecture}, {self.layers} layers, {self._path}>"
+
+    def _prompt(self, prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None) -> list[int]:
+        messages = not isinstance(prompt, str) and len(prompt) > 0 and isinstance(prompt[0], Mapping)
+        if tools is not None and not messages:
+            raise InvalidArgument("tools: they are for a prompt of messages")
+        if isinstance(prompt, str):
+            return self.tokenize(prompt)
+        if messages:
+            text = self.apply_chat_template(cast("Sequence[Message]", prompt), tools=tools)
+            return self.tokenize(text, add_special=False)
+        return _tokens(cast("Sequence[int]", prompt), "prompt")
+
+
+def _tokens(tokens: Iterable[Any], what: str) -> list[int]:
+    if isinstance(tokens, (str, bytes)):
+        raise InvalidArgument(f"{what}: expected token ids, got {tokens!r}")
+    return [whole_number(t, what, _LARGEST_TOKEN) for t in tokens]
+
+
+def _number(value: Any, what: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"{what}: expected a number, got {value!r}") from None
+
+
+def _positive(value: Any, what: str) -> float:
+    """Zero means "unset" to the library."""
+    number = _number(value, what)
+    if number == 0:
+        raise InvalidArgument(f"{what}=0; expected more than 0")
+    return number
+
+
+def _json(value: Any, what: str) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as e:
+        raise InvalidArgument(f"{what}: expected what JSON has: {e}") from None
+
+
+__all__ = ["Answer", "Engine", "Generation", "Piece"]
