@@ -7,9 +7,10 @@
 #include <map>
 #include <set>
 
-#include "llm/arch/file.hpp"
 #include "llm/arch/step.hpp"
 #include "llm/gguf_model.hpp"
+#include "llm/json_text.hpp"
+#include "llm/model_folder.hpp"
 
 namespace tenon::llm {
 namespace {
@@ -31,9 +32,9 @@ bool is_harmless(const std::string& name, const ModelConfig& c) {
 // generation_config.json may name more end tokens than config.json, such as the end of a turn.
 void read_generation_config(const std::string& folder, ModelConfig& config) {
   const std::string file = folder + "/generation_config.json";
-  std::error_code error;
-  if (!std::filesystem::exists(file, error)) return;
-  const Json json = Json::parse(read_text(file), nullptr, false);
+  const auto text = read_if_there(file);
+  if (!text) return;
+  const Json json = parse_object(*text, file);
   ConfigReader r(json, file);
   for (const int64_t token : r.integers("eos_token_id"))
     if (std::ranges::find(config.end_tokens, token) == config.end_tokens.end())
@@ -80,6 +81,12 @@ struct Engine::Parts {
   std::vector<int64_t> lengths;  // of the sequences
   std::map<Key, Runner> runners;
 
+  // dequant_matmul's attribute `compute`.
+  std::string block_product() const {
+    if (options.products == Products::int8) return "int8";
+    return std::string(options.products == Products::compute ? sdk::dtype_name(options.compute)
+                                                             : "f32");
+  }
   StepShape shape(const Key& key) const {
     return {.slots = options.slots,
             .capacity = context,
@@ -88,7 +95,7 @@ struct Engine::Parts {
             .all_logits = key.all_logits,
             .compute = options.compute,
             .cache = options.cache,
-            .block_product = options.products == Products::int8 ? "int8" : "f32"};
+            .block_product = block_product()};
   }
   Runner& runner(const Key& key) {
     Runner& r = runners[key];
@@ -196,7 +203,7 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
     p.options.cache = half ? tenon_dtype{f16} : p.options.compute;
   }
   if (options.products == Products::device)
-    p.options.products = on_cpu ? Products::int8 : Products::f32;
+    p.options.products = on_cpu ? Products::int8 : Products::compute;
   p.lengths.assign(static_cast<size_t>(options.slots), 0);
   try {
     // Names and checks all weights before any content is read.

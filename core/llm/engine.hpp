@@ -23,9 +23,13 @@
 
 namespace tenon::llm {
 
-// How activations meet weights in blocks: as they are, or rounded to blocks of 8-bit integers, as
-// llama.cpp does. device: int8 on the cpu, f32 elsewhere.
-enum class Products : uint8_t { f32, int8, device };
+// Products with weights in blocks.
+enum class Products : uint8_t {
+  f32,      // as precise as in f32
+  compute,  // the device may round weights to the dtype of activations, which many rows gain by
+  int8,     // activations are rounded to blocks of 8-bit integers, as llama.cpp does
+  device    // int8 on the cpu, compute elsewhere
+};
 
 struct EngineOptions {
   std::string device = "auto";

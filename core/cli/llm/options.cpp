@@ -17,9 +17,10 @@ tenon_dtype dtype_of(const Args& args, std::string_view option) {
 
 llm::Products products_of(const Args& args) {
   const std::string kind = args.text("--products");
-  return kind.empty()     ? llm::Products::device
-         : kind == "int8" ? llm::Products::int8
-                          : llm::Products::f32;
+  return kind.empty()        ? llm::Products::device
+         : kind == "int8"    ? llm::Products::int8
+         : kind == "compute" ? llm::Products::compute
+                             : llm::Products::f32;
 }
 
 }  // namespace
@@ -43,9 +44,10 @@ std::vector<Option> with_engine_options(std::vector<Option> own) {
       {.name = "--products",
        .value = "KIND",
        .help =
-           "products with quantized weights: int8 rounds activations to blocks of 8-bit integers",
-       .otherwise = "int8 on the cpu, f32 elsewhere",
-       .choices = {"int8", "f32"}},
+           "products with quantized weights: int8 rounds activations to blocks of 8-bit integers; "
+           "compute may round weights to the dtype of --compute",
+       .otherwise = "int8 on the cpu, compute elsewhere",
+       .choices = {"int8", "compute", "f32"}},
       memory_option(),
       pin_option(),
       exec_option(),

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "llm/arch/harmless_keys.hpp"
+#include "llm/json_text.hpp"
 
 namespace tenon::llm {
 namespace {
@@ -131,8 +132,7 @@ void read_window(ConfigReader& r, ModelConfig& c, int64_t otherwise) {
 }
 
 ModelConfig parse_config(const std::string& text, const std::string& file) {
-  const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) throw Error(TENON_CORRUPT, file + ": is no JSON");
+  const Json json = parse_object(text, file);
   ConfigReader r(json, file);
   ModelConfig c;
   const std::string type = r.text("model_type");

@@ -63,12 +63,14 @@ Value Step::multiply(Value x, Value w, const std::string& name, bool transposed,
   if (in_blocks(g.dtype(w))) {
     if (!transposed)
       throw Error(TENON_UNSUPPORTED, name + ": the columns of a weight in blocks are no rows");
-    if (f32_result) x = cast(x, f32);  // the result has the dtype of x
+    // The result has the dtype of x. Where weights may be rounded to it, so may results.
+    const bool may_round = s.block_product == sdk::dtype_name(g.dtype(x));
+    if (f32_result && !may_round) x = cast(x, f32);
     if (bias) bias = cast(bias, g.dtype(x));
     Value y =
         g.add(op::dequant_matmul{.compute = s.block_product, .x = x, .w = w, .bias = bias}, name);
     if (residual) y = binary("add", y, residual);
-    return y;
+    return f32_result ? cast(y, f32) : y;
   }
   // A product takes one dtype, or a half beside f32.
   if (s.compute != f32 && g.dtype(w) != s.compute) w = cast(w, s.compute);

@@ -18,12 +18,10 @@ namespace tenon::llm {
 struct StepShape {
   int64_t slots = 1, capacity = 0;
   int64_t batch = 1, time = 1;
-  bool all_logits = false;    // of every token, not of the last one of each sequence only
-  tenon_dtype compute = f32;  // of activations and the states of recurrent models
-  tenon_dtype cache = f32;    // of keys and values
-  // Products with weights in blocks: f32 keeps activations as they are, int8 rounds them to blocks
-  // of 8-bit integers.
-  std::string block_product = "f32";
+  bool all_logits = false;            // of every token, not of the last one of each sequence only
+  tenon_dtype compute = f32;          // of activations and the states of recurrent models
+  tenon_dtype cache = f32;            // of keys and values
+  std::string block_product = "f32";  // `compute` of products with weights in blocks
 };
 
 // Inputs, i64:

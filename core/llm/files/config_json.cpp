@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "llm/files/config_keys.hpp"
+#include "llm/json_text.hpp"
 
 namespace tenon::llm::files {
 namespace {
@@ -141,9 +142,9 @@ class Reader {
     const std::vector<double> divisors = list("rope_freqs.weight");
     scaling["factor"] = divisors.empty() ? 1.0 : divisors.back();
     if (model_.has("tenon.rope_scaling")) {
-      const Json kept = Json::parse(model_.text("tenon.rope_scaling"), nullptr, false);
-      if (!kept.is_object() ||
-          !std::ranges::all_of(kept, [](const Json& v) { return v.is_primitive(); }))
+      const Json kept =
+          parse_object(model_.text("tenon.rope_scaling"), file_ + ": key 'tenon.rope_scaling'");
+      if (!std::ranges::all_of(kept, [](const Json& v) { return v.is_primitive(); }))
         throw Error(TENON_CORRUPT,
                     file_ + ": key 'tenon.rope_scaling': expected a JSON object of numbers");
       return kept;
