@@ -9,6 +9,7 @@
 
 #include "../unit/import/proto_writer.hpp"
 #include "api_calls.hpp"
+#include "api_extend_calls.hpp"
 #include "api_gguf_calls.hpp"
 #include "api_graph_calls.hpp"
 #include "host/status.hpp"
@@ -34,6 +35,9 @@ constexpr Call kCalls[] = {
     TENON_CALL(api_version),
     TENON_CALL(abi_version),
     TENON_CALL(log_to),
+    TENON_CALL(status_create),
+    TENON_CALL(text_create),
+    TENON_CALL(runtime_share),
     TENON_CALL(runtime_create),
     TENON_CALL(runtime_destroy),
     TENON_CALL(runtime_device_count),
@@ -184,7 +188,8 @@ std::set<std::string> declared_in(const std::string& header) {
 
 void check_that_none_is_missing() {
   std::set<std::string> declared;
-  for (const char* header : {"tenon.h", "tenon_debug.h", "tenon_gguf.h", "tenon_tune.h"}) {
+  for (const char* header :
+       {"tenon.h", "tenon_debug.h", "tenon_extend.h", "tenon_gguf.h", "tenon_tune.h"}) {
     std::ifstream in(std::string(TENON_API_HEADERS "/") + header);
     declared.merge(
         declared_in({std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()}));

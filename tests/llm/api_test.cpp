@@ -352,7 +352,19 @@ TEST_SUITE("llm/api") {
           std::string::npos);
     CHECK(text_of("tiny", {.slots = -1}).find("slots") != std::string::npos);
     CHECK(text_of("tiny", {.compute = i32}).find("compute: expected f32") != std::string::npos);
+    CHECK(text_of("tiny", {.cache = i32}).find("cache: expected f32") != std::string::npos);
     CHECK(text_of("tiny", {.device = "nowhere"}).find("nowhere") != std::string::npos);
+  }
+
+  TEST_CASE("open: a cache in half precision changes logits a little") {
+    Engine half(rig().runtime, path_of("tiny"), {.device = "cpu", .cache = f16});
+    const Tokens tokens = rig().engine.tokenize("<s>hello");
+    const std::vector<float> a = rig().engine.logits(tokens), b = half.logits(tokens);
+    float most = 0, apart = 0;
+    for (size_t i = 0; i < a.size(); ++i)
+      most = std::max(most, std::abs(a[i])), apart = std::max(apart, std::abs(a[i] - b[i]));
+    CHECK(apart > 0);
+    CHECK(apart < 0.01f * most);
   }
 
   TEST_CASE("open: without a tokenizer, tokens go in and out") {

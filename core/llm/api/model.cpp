@@ -57,6 +57,13 @@ Products products_of(uint32_t products) {
   }
 }
 
+tenon_dtype dtype_of(tenon_dtype dtype, const char* what) {
+  constexpr tenon_dtype kChoices[] = {TENON_DTYPE_NONE, tenon::f32, tenon::f16, tenon::bf16};
+  if (std::ranges::find(kChoices, dtype) == std::end(kChoices))
+    refuse(std::string(what) + ": expected f32, f16 or bf16, got dtype " + std::to_string(dtype));
+  return dtype;
+}
+
 EngineOptions options_of(const tenon_llm_options& o) {
   EngineOptions out;
   if (o.device.size) out.device = copy(o.device);
@@ -64,10 +71,8 @@ EngineOptions options_of(const tenon_llm_options& o) {
   out.context = o.context;
   if (o.slots) out.slots = o.slots;
   out.products = products_of(o.products);
-  constexpr tenon_dtype kChoices[] = {TENON_DTYPE_NONE, tenon::f32, tenon::f16, tenon::bf16};
-  if (std::ranges::find(kChoices, o.compute) == std::end(kChoices))
-    refuse("compute: expected f32, f16 or bf16, got dtype " + std::to_string(o.compute));
-  out.compute = o.compute;
+  out.compute = dtype_of(o.compute, "compute");
+  out.cache = dtype_of(o.cache, "cache");
   return out;
 }
 

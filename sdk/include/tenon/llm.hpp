@@ -39,7 +39,8 @@ struct EngineOptions {
   int64_t context = 0;   // 0: 4096, or the model's own limit if it is less
   int64_t slots = 1;
   Products products = Products::device;
-  tenon_dtype compute = TENON_DTYPE_NONE;
+  // Of activations, and of the cache of keys and values; NONE: see tenon_llm_options.
+  tenon_dtype compute = TENON_DTYPE_NONE, cache = TENON_DTYPE_NONE;
 };
 
 // tenon_llm_facts.
@@ -104,6 +105,7 @@ class Engine {
     o.slots = options.slots;
     o.products = static_cast<uint32_t>(options.products);
     o.compute = options.compute;
+    o.cache = options.cache;
     tenon_llm* handle = nullptr;
     detail::check(tenon_llm_open(runtime.handle(), detail::str(path), &o, &handle));
     handle_.reset(handle);

@@ -55,9 +55,11 @@ typedef struct tenon_llm_options {
   int64_t context;            // most tokens of a sequence; 0 = 4096, or the model's limit if less
   int64_t slots;              // sequences that are kept at the same time; 0 = 1
   uint32_t products;          // TENON_LLM_PRODUCTS_*
-  tenon_dtype compute;        // activations and caches: f32, f16 or bf16. TENON_DTYPE_NONE = f32 on
-                              // a cpu, elsewhere the dtype of the weights
-  uint16_t reserved0;
+  tenon_dtype compute;        // activations: f32, f16 or bf16. TENON_DTYPE_NONE = f32 on a cpu,
+                              // elsewhere the dtype of the weights
+  tenon_dtype cache;          // the cache of keys and values: f32, f16 or bf16. TENON_DTYPE_NONE =
+                              // compute; if that is TENON_DTYPE_NONE, too, on a cpu f16 unless the
+                              // weights are f32
 } tenon_llm_options;
 
 // Opens a model: a folder with config.json and safetensors files, or a GGUF file (of several, the

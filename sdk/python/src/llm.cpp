@@ -75,17 +75,23 @@ llm::Products products_of(std::string_view name) {
        "llm: products='" + std::string(name) + "'; expected \"auto\", \"f32\" or \"int8\"");
 }
 
+tenon_dtype dtype_of(std::string_view name, const char* what) {
+  for (const tenon_dtype d : {tenon_dtype{f32}, tenon_dtype{f16}, tenon_dtype{bf16}})
+    if (name == sdk::dtype_name(d)) return d;
+  if (!name.empty())
+    fail(TENON_INVALID_ARGUMENT,
+         std::string("llm: ") + what + "='" + std::string(name) + "'; expected f32, f16 or bf16");
+  return TENON_DTYPE_NONE;
+}
+
 void open(PyEngine* self, const Kept<Runtime>& runtime, const std::string& path, std::string device,
-          int64_t context, int64_t slots, std::string_view compute, std::string_view products) {
+          int64_t context, int64_t slots, std::string_view compute, std::string_view cache,
+          std::string_view products) {
   llm::EngineOptions o;
   if (device != "auto") o.device = std::move(device);
   o.context = context, o.slots = slots;
   o.products = products_of(products);
-  for (const tenon_dtype d : {tenon_dtype{f32}, tenon_dtype{f16}, tenon_dtype{bf16}})
-    if (compute == sdk::dtype_name(d)) o.compute = d;
-  if (!compute.empty() && o.compute == TENON_DTYPE_NONE)
-    fail(TENON_INVALID_ARGUMENT,
-         "llm: compute='" + std::string(compute) + "'; expected f32, f16 or bf16");
+  o.compute = dtype_of(compute, "compute"), o.cache = dtype_of(cache, "cache");
   const Runtime& r = *runtime;
   const Unlocked unlocked;
   new (self) PyEngine{Kept<llm::Engine>(r, path, o)};
@@ -210,7 +216,8 @@ int64_t length(const PyEngine& e, int64_t slot) {
 void add_llm(nb::module_& m) {
   nb::class_<PyEngine>(m, "_LlmEngine", nb::is_weak_referenceable())
       .def("__init__", open, nb::arg("runtime"), nb::arg("path"), nb::arg("device"),
-           nb::arg("context"), nb::arg("slots"), nb::arg("compute"), nb::arg("products"))
+           nb::arg("context"), nb::arg("slots"), nb::arg("compute"), nb::arg("cache"),
+           nb::arg("products"))
       .def("facts", facts)
       .def(
           "tokenize",

@@ -230,7 +230,15 @@ class _RuleCall:
 
 class _LlmEngine:
     def __init__(
-        self, runtime: Runtime, path: str, device: str, context: int, slots: int, compute: str, products: str
+        self,
+        runtime: Runtime,
+        path: str,
+        device: str,
+        context: int,
+        slots: int,
+        compute: str,
+        cache: str,
+        products: str,
     ) -> None: ...
     def facts(self) -> dict[str, Any]: ...
     def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]: ...

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Union, cast
 
 from . import _tenon
+from ._dtypes import DType
 from ._errors import InvalidArgument
 from ._generation import Answer, Generation, Piece
 from ._options import text as text_of
@@ -38,7 +39,8 @@ class Engine:
     device: "auto", "cpu", "cuda:0".
     context: most tokens of a sequence, prompt and answer together; None: 4096, or the model's own limit if it is less.
     slots: sequences that are kept at the same time.
-    compute: dtype of activations and caches: "f32", "f16" or "bf16"; None: f32 on the cpu, elsewhere that of the weights.
+    compute: dtype of activations: "f32", "f16" or "bf16"; None: f32 on the cpu, elsewhere that of the weights.
+    cache: dtype of the cache of keys and values; None: that of activations, but on the cpu f16 unless the weights are f32.
     products: products with weights in blocks: "int8" rounds activations to blocks of 8-bit integers, "f32" does not;
     "auto": int8 on the cpu, f32 elsewhere.
 
@@ -53,7 +55,8 @@ class Engine:
         device: str = "auto",
         context: int | None = None,
         slots: int = 1,
-        compute: str | None = None,
+        compute: str | DType | None = None,
+        cache: str | DType | None = None,
         products: str = "auto",
         runtime: Runtime | None = None,
     ) -> None:
@@ -68,6 +71,7 @@ class Engine:
             whole_number(context or 0, "context"),
             slots,
             "" if compute is None else text_of(str(compute), "compute"),
+            "" if cache is None else text_of(str(cache), "cache"),
             text_of(products, "products"),
         )
         self._facts = self._native.facts()

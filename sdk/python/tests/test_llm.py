@@ -60,11 +60,19 @@ class Loading(Rig):
         with self.assertRaisesRegex(tenon.InvalidArgument, "no bind"):
             tenon.load(self.path, bind={"N": 1})
 
+    def test_a_cache_in_half_precision(self):
+        tokens = self.engine.tokenize("<s>hello")
+        exact = self.engine.logits(tokens).numpy()
+        half = Engine(self.path, device="cpu", cache=tenon.f16).logits(tokens).numpy()
+        self.assertGreater(np.abs(half - exact).max(), 0)
+        self.assertLess(np.abs(half - exact).max(), 0.01 * np.abs(exact).max())
+
     def test_what_is_wrong_is_named(self):
         for options, words in (
             ({"context": 9999}, "context of at most 512"),
             ({"slots": 0}, "slots=0"),
             ({"compute": "i32"}, "compute='i32'"),
+            ({"cache": "f64"}, "cache='f64'"),
             ({"products": "i4"}, "products='i4'"),
             ({"device": 3}, "device: expected a str"),
         ):
