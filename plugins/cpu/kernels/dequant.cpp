@@ -190,10 +190,9 @@ sdk::Kernel make_dequant_matmul(const sdk::op::dequant_matmul& n, const sdk::Nod
   kernel.run = [=](const sdk::Call& c) {
     BlockProduct p = plan.prepare(c);
     p.w = c.in<unsigned char>(1);
-    plan.run(c, p, [&](int64_t i, int64_t rows, int64_t j, int64_t cols, const float* sums) {
+    plan.run(c, p, [&](int64_t i, int64_t rows, int64_t j, int64_t cols, float* sums) {
       for (int64_t r = 0; r < rows; ++r) {
-        float row[kBlockPanel];
-        std::copy_n(sums + r * kBlockPanel, cols, row);
+        float* const row = sums + r * kBlockPanel;
         if (bias >= 0)
           epilogue_scale(TENON_DTYPE_F32, row, 1, c.in<char>(bias) + j * element_bytes(bias_dtype),
                          bias_dtype, cols);
@@ -225,11 +224,10 @@ sdk::Kernel make_grouped_dequant_matmul(const sdk::op::grouped_dequant_matmul& n
       if (p.m == 0) continue;
       p.w = c.in<unsigned char>(1) +
             e * static_cast<int64_t>(tenon_dense_bytes(plan.w, plan.n * plan.k));
-      plan.run(c, p, [&](int64_t i, int64_t rows, int64_t j, int64_t cols, const float* sums) {
+      plan.run(c, p, [&](int64_t i, int64_t rows, int64_t j, int64_t cols, float* sums) {
         for (int64_t r = 0; r < rows; ++r) {
           const int64_t at = p.order[i + r];
-          float row[kBlockPanel];
-          std::copy_n(sums + r * kBlockPanel, cols, row);
+          float* const row = sums + r * kBlockPanel;
           if (g.p >= 0)
             epilogue_scale(TENON_DTYPE_F32, row, g.scale(c, at), nullptr, TENON_DTYPE_NONE, cols);
           epilogue_store(TENON_DTYPE_F32, row,

@@ -96,9 +96,9 @@ struct BlockProduct {
   const int64_t* order;  // (optional) rows of x
   int64_t m;
 };
-// Sums of rows [i, i + rows) and of columns [j, j + cols), kBlockPanel apart.
-using BlockSink =
-    FunctionRef<void(int64_t i, int64_t rows, int64_t j, int64_t cols, const float* sums)>;
+// Sums of rows [i, i + rows) and of columns [j, j + cols), kBlockPanel apart. The sink may change
+// them.
+using BlockSink = FunctionRef<void(int64_t i, int64_t rows, int64_t j, int64_t cols, float* sums)>;
 // The columns of a panel of `product`, at most kBlockPanel.
 int64_t block_columns(const BlockProduct& product);
 // Computes columns [j, j + cols), at most block_columns(). area: block_area() bytes, aligned to 64.

@@ -70,47 +70,72 @@ void ToBytes(const float* x, int64_t k, int64_t row, const ByteRows& to) {
 
 // ---- any processor
 
-// The sums of 16 products each.
+// The sums of kGroup products each, of four groups together.
+template <int kGroup>
 HWY_INLINE void group_sums(const int8_t* x, const int8_t* levels, int32_t* to) {
   const hn::FixedTag<int16_t, 8> d16;
   const hn::FixedTag<int8_t, 8> d8;
   const hn::FixedTag<uint8_t, 8> du8;
   const hn::FixedTag<int32_t, 4> d;
-  for (int64_t g = 0; g < kUnpacked / 16; ++g) {
-    auto sum = hn::Zero(d);
-    for (int64_t l = 16 * g; l < 16 * g + 16; l += 8) {
-      const auto a = hn::PromoteTo(d16, hn::LoadU(d8, x + l));
-      const auto b =
-          hn::PromoteTo(d16, hn::LoadU(du8, reinterpret_cast<const uint8_t*>(levels) + l));
-      auto other = hn::Zero(d);
-      sum = hn::ReorderWidenMulAccumulate(d, a, b, sum, other);
-      sum = hn::Add(sum, other);
+  const hn::FixedTag<int64_t, 2> d64;
+  for (int64_t g = 0; g < kUnpacked / kGroup; g += 4) {
+    hn::Vec<decltype(d)> sums[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      auto sum = hn::Zero(d), other = hn::Zero(d);
+#pragma GCC unroll 4
+      for (int64_t l = kGroup * (g + i); l < kGroup * (g + i + 1); l += 8) {
+        const auto a = hn::PromoteTo(d16, hn::LoadU(d8, x + l));
+        const auto b =
+            hn::PromoteTo(d16, hn::LoadU(du8, reinterpret_cast<const uint8_t*>(levels) + l));
+        sum = hn::ReorderWidenMulAccumulate(d, a, b, sum, other);
+      }
+      sums[i] = hn::Add(sum, other);
     }
-    to[g] = hn::GetLane(hn::SumOfLanes(d, sum));
+    // Of each two groups, the sums of lanes 0 and 2, then of 1 and 3.
+    const auto two = [&](int i) HWY_ATTR {
+      return hn::BitCast(d64, hn::Add(hn::InterleaveLower(d, sums[i], sums[i + 1]),
+                                      hn::InterleaveUpper(d, sums[i], sums[i + 1])));
+    };
+    const auto ab = two(0), cd = two(2);
+    hn::StoreU(hn::Add(hn::BitCast(d, hn::InterleaveLower(d64, ab, cd)),
+                       hn::BitCast(d, hn::InterleaveUpper(d64, ab, cd))),
+               d, to + g);
   }
 }
 
 template <int kGroup, bool kAdds>
 void Dots(const ByteDots& t) {
   constexpr int64_t kStep = kGroup / 16, kGroups = kUnpacked / kGroup;
+  const hn::CappedTag<float, kGroups> d;
+  const hn::RebindToSigned<decltype(d)> di;
   for (int64_t part = 0; part < t.parts; ++part) {
     const Unpacked& w = t.w[part];
-    int32_t sums[16];
-    group_sums(t.x.level + part * kUnpacked, w.level, sums);
-    for (int64_t g = 0; g < kGroups; ++g) {
+    int32_t sums[kGroups];
+    float scale[kGroups], add[kGroups];
+    group_sums<kGroup>(t.x.level + part * kUnpacked, w.level, sums);
+    for (int64_t g = 0; g < kGroups; ++g)
+      scale[g] = w.scale[g * kStep], add[g] = kAdds ? w.add[g * kStep] : 0;
+    for (int64_t g = 0; g < kGroups; g += static_cast<int64_t>(hn::Lanes(d))) {
       const int64_t at = part * kGroups + g;
-      const int32_t sum = sums[g * kStep] + (kStep == 2 ? sums[g * kStep + 1] : 0) + t.x.shift[at];
-      const hn::CappedTag<float, 1> d;
-      auto term = hn::Set(d, static_cast<float>(sum) * (w.scale[g * kStep] * t.x.scale[at]));
-      if (kAdds) term = hn::MulAdd(hn::Set(d, w.add[g * kStep]), hn::Set(d, t.x.sum[at]), term);
-      t.to[at] = hn::GetLane(term);
+      const auto sum = hn::Add(hn::LoadU(di, sums + g), hn::LoadU(di, t.x.shift + at));
+      auto term = hn::Mul(hn::ConvertTo(d, sum),
+                          hn::Mul(hn::LoadU(d, scale + g), hn::LoadU(d, t.x.scale + at)));
+      if (kAdds) term = hn::MulAdd(hn::LoadU(d, add + g), hn::LoadU(d, t.x.sum + at), term);
+      hn::StoreU(term, d, t.to + at);
     }
   }
 }
 
 void Close(const ByteTerms& t) {
-  for (int64_t g = 0; g < t.groups; ++g)
-    for (int64_t n = 0; n < kDotRows; ++n) t.sums[n] += t.terms[n * kDotPitch + g];
+  for (int64_t n = 0; n < kDotRows; n += 4) {
+    const float* const terms = t.terms + n * kDotPitch;
+    float* const to = t.sums + n;
+    float sums[4] = {to[0], to[1], to[2], to[3]};
+    for (int64_t g = 0; g < t.groups; ++g)
+      for (int i = 0; i < 4; ++i) sums[i] += terms[i * kDotPitch + g];
+    std::copy_n(sums, 4, to);
+  }
 }
 
 // ---- panels
