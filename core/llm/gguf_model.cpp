@@ -11,13 +11,6 @@
 namespace tenon::llm {
 namespace {
 
-const files::Family& family_of(const Gguf& model, const std::string& file) {
-  if (!model.has("general.architecture"))
-    throw Error(TENON_CORRUPT, file + ": key 'general.architecture' is missing");
-  return files::family_of_gguf(model.text("general.architecture"), model.has("llama.expert_count"),
-                               model.has("llama.attention.sliding_window"), file);
-}
-
 // The dtype of a tensor in the store. The matrices of experts are one tensor of 3 axes.
 tenon_dtype stored_dtype(const GgufTensor& t, bool experts_in_blocks) {
   if (t.dtype == f32 || t.dtype == f16 || t.dtype == bf16) return t.dtype;
@@ -74,7 +67,7 @@ GgufModel::GgufModel(const std::string& file)
     : file_(file), model_(std::make_shared<const Gguf>(file)) {}
 
 ModelConfig GgufModel::config() const {
-  const files::Family& family = family_of(*model_, file_);
+  const files::Family& family = files::family_of_gguf(*model_, file_);
   const char* dtype = "float16";
   for (const GgufTensor& t : model_->tensors()) {
     if (t.dims.size() < 2) continue;
@@ -89,7 +82,7 @@ ModelConfig GgufModel::config() const {
 }
 
 TensorSource GgufModel::tensors(const ModelConfig& config, bool experts_in_blocks) const {
-  const files::Family& family = family_of(*model_, file_);
+  const files::Family& family = files::family_of_gguf(*model_, file_);
   struct Planned {
     std::string source, name;
     tenon_dtype dtype;

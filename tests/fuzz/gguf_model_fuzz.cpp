@@ -42,9 +42,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string path = memory.path();
   refused([&] {
     const Gguf model(path);
-    const Family& family = family_of_gguf(
-        model.has("general.architecture") ? model.text("general.architecture") : "llama",
-        model.has("llama.expert_count"), model.has("llama.attention.sliding_window"), path);
+    const Family& family = family_of_gguf(model, path);
     const bool good = !refused([&] {
       const Json config = config_from_keys(model, family, "float32", path);
       must(Json::parse(config.dump()) == config, "config.json changes when it is read back");

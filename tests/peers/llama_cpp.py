@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GGUF files of `tenon llm convert` against llama.cpp: logits behind each token of a prompt, and greedy answers, of small models
-with random weights.
+"""GGUF files of `tenon llm convert`, and of llama.cpp's own converter, against llama.cpp: logits behind each token of a prompt,
+and greedy answers, of small models with random weights.
 
 llama_cpp.py LLM_PROBE TENON LLAMA_SOURCE LLAMA_LIBRARIES [--only NAME ...]
-LLAMA_SOURCE is a source tree of llama.cpp, for its headers; LLAMA_LIBRARIES the folder of its libllama.so.
+LLAMA_SOURCE is a source tree of llama.cpp, for its headers and its converter; LLAMA_LIBRARIES the folder of its libllama.so and
+of llama-quantize.
 Exits with 77 (skip) where torch or transformers is absent."""
-import argparse, pathlib, subprocess, sys, tempfile
+import argparse, json, pathlib, subprocess, sys, tempfile
 
 import architectures as A  # skips, too
 import llm_run
@@ -16,6 +17,8 @@ LIMIT, MORE = 1e-3, 40  # of the mean squared error over the mean square of logi
 SKIPPED = {"mistral", "mixtral", "gemma2", "gemma3"} | A.NOT_CONVERTED
 WIDE = A.SIZES | dict(hidden_size=256, intermediate_size=512, num_attention_heads=4, num_key_value_heads=2)
 TYPES = ["F16", "BF16", "Q8_0", "Q6_K", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "Q4_K_M", "MXFP4"]
+# Those that llama-quantize makes of a file in F32.
+QUANTIZED = ["Q2_K", "Q3_K_M", "Q5_K_M", "IQ4_NL", "IQ4_XS", "TQ1_0", "TQ2_0"]
 
 
 def cases():
@@ -34,12 +37,36 @@ def cases():
         "gemma3_every_third": (T.Gemma3TextConfig(**A.SIZES, head_dim=16, sliding_window=8, query_pre_attn_scalar=16,
                                                   layer_types=[sliding, sliding, full]), "F32"),
     }
-    for kind in TYPES:
+    for kind in TYPES + QUANTIZED:
         out[f"llama_{kind}"] = (T.LlamaConfig(**WIDE), kind)
-    for kind in ("Q8_0", "Q4_K_M", "MXFP4"):
+    for kind in ("Q8_0", "Q4_K_M", "MXFP4", "Q2_K", "Q5_K_M", "IQ4_XS"):
         out[f"mixtral_{kind}"] = (T.MixtralConfig(**WIDE, num_local_experts=8, sliding_window=None), kind)
     out["qwen3_Q4_K_M"] = (T.Qwen3Config(**WIDE, head_dim=128, tie_word_embeddings=True), "Q4_K_M")
     return out
+
+
+def their_cases():
+    """Name -> configuration, for llama.cpp's converter."""
+    full, sliding = "full_attention", "sliding_attention"
+    gemma = dict(head_dim=16, sliding_window=8, query_pre_attn_scalar=16)
+    llama3 = A.LLAMA3 | dict(original_max_position_embeddings=8192, factor=32.0)
+    known = {name: config for name, (config, options) in A.cases().items() if not options}
+    same = ("llama", "llama_biases_tied", "llama_linear", "llama_yarn", "mistral_no_window", "qwen2", "qwen3", "qwen3_yarn",
+            "phi3")
+    return {name: known[name] for name in same} | {
+        "llama3_8192": T.LlamaConfig(**A.SIZES | dict(max_position_embeddings=131072), rope_parameters=llama3),
+        "phi3_longrope": A.cases()["phi3_longrope_short"][0],
+        "mixtral": T.MixtralConfig(**A.SIZES, num_local_experts=4, sliding_window=None),
+        "qwen3_moe": cases()["qwen3_moe_all_sparse"][0],
+        "gemma2": T.Gemma2Config(**A.SIZES, **gemma, attn_logit_softcapping=2.0, final_logit_softcapping=3.0),
+        "gemma3": T.Gemma3TextConfig(**A.SIZES | dict(num_hidden_layers=7), **gemma,
+                                     layer_types=[sliding] * 5 + [full, sliding]),
+        # Of so many layers, llama.cpp scales queries by hidden_size / num_attention_heads.
+        "gemma2_46_layers": T.Gemma2Config(**A.SIZES | dict(num_hidden_layers=46, num_attention_heads=2), head_dim=16,
+                                           sliding_window=8, query_pre_attn_scalar=32),
+        "gemma3_62_layers": T.Gemma3TextConfig(**A.SIZES | dict(num_hidden_layers=62, num_attention_heads=2), head_dim=16,
+                                               sliding_window=8, query_pre_attn_scalar=32),
+    }
 
 
 def built(source, libraries, folder):
@@ -68,7 +95,11 @@ def compare(name, config, kind, args, probe, folder):
     # Blocks are multiplied by activations that both programs round to 8 bits. A model that lets errors grow would measure that.
     A.make(config, folder, 1.5 if in_floats else 0.8)
     file, ids_file = f"{folder}/model.gguf", pathlib.Path(folder, "ids")
-    tenon(args.tenon, "llm", "convert", folder, file, "--type", kind)
+    if kind in QUANTIZED:
+        tenon(args.tenon, "llm", "convert", folder, f"{folder}/floats.gguf", "--type", "F32")
+        tenon(f"{args.libraries}/llama-quantize", f"{folder}/floats.gguf", file, kind, 2)
+    else:
+        tenon(args.tenon, "llm", "convert", folder, file, "--type", kind)
     ids = torch.randint(2, A.VOCAB, (A.LENGTH,), generator=torch.Generator().manual_seed(2)).tolist()
     ids_file.write_text(" ".join(map(str, ids)))
 
@@ -93,6 +124,24 @@ def compare(name, config, kind, args, probe, folder):
     elif kind != "BF16":  # llama.cpp rounds activations to bf16, too
         good &= same == MORE
     print(f"{'ok ' if good else 'BAD'} {name}: error {off:.1e}, {same} of {MORE} greedy tokens are the same{more}", flush=True)
+    return good
+
+
+def compare_theirs(name, config, args, probe, folder):
+    """A file of llama.cpp's converter."""
+    A.make(config, folder, 1.0)
+    file, ids_file = f"{folder}/model.gguf", pathlib.Path(folder, "ids")
+    vocabulary = {"model": {"vocab": {str(i): i for i in range(A.VOCAB)}}, "added_tokens": []}
+    pathlib.Path(folder, "tokenizer.json").write_text(json.dumps(vocabulary))  # Gemma's class counts its tokens
+    tenon(sys.executable, pathlib.Path(__file__).with_name("llama_convert.py"), args.source, folder, file, "f32")
+    ids = torch.randint(2, A.VOCAB, (A.LENGTH,), generator=torch.Generator().manual_seed(2)).tolist()
+    ids_file.write_text(" ".join(map(str, ids)))
+    tenon(probe, "logits", file, ids_file, f"{folder}/theirs", 1, "f32")
+    tenon(args.probe, file, ids_file, f"{folder}/ours", "cpu", "prefill")
+    ours, theirs = (np.fromfile(f"{folder}/{side}", np.float32).reshape(-1, A.VOCAB) for side in ("ours", "theirs"))
+    off = float(error(ours, theirs).mean())
+    good = off <= LIMIT / 10
+    print(f"{'ok ' if good else 'BAD'} {name} of llama.cpp's converter: error {off:.1e}", flush=True)
     return good
 
 
@@ -127,12 +176,14 @@ def main():
     good = True
     with tempfile.TemporaryDirectory() as temporary:
         probe = built(args.source, args.libraries, temporary)
-        for name, (config, kind) in cases().items():
+        every = [(name, compare, (name, config, kind)) for name, (config, kind) in cases().items()]
+        every += [(f"their_{name}", compare_theirs, (name, config)) for name, config in their_cases().items()]
+        for name, run, what in every:
             if args.only and name not in args.only:
                 continue
             with tempfile.TemporaryDirectory() as folder:
                 try:
-                    good &= compare(name, config, kind, args, probe, folder)
+                    good &= run(*what, args, probe, folder)
                 except RuntimeError as failed:
                     print(f"BAD {name}: {failed}", flush=True)
                     good = False

@@ -47,7 +47,7 @@ class Reader {
     if (model_.has_tensor("blk.0.ffn_up.bias")) out_["mlp_bias"] = true;
     rope(head);
     experts();
-    attention(head);
+    attention();
     out_[family_.norm_plus_one ? "hidden_activation" : "hidden_act"] =
         family_.norm_plus_one ? "gelu_pytorch_tanh" : "silu";
     for (const auto& [key, name] : {std::pair("bos_token_id", "bos_token_id"),
@@ -175,8 +175,9 @@ class Reader {
     });
   }
 
-  void attention(int64_t head) {
-    if (has("attention.sliding_window")) {
+  void attention() {
+    // llama.cpp's converter writes 0 for none.
+    if (has("attention.sliding_window") && number("attention.sliding_window") > 0) {
       out_["sliding_window"] = number("attention.sliding_window");
       if (family_.gguf.starts_with("qwen")) out_["use_sliding_window"] = true;
     }
@@ -187,7 +188,7 @@ class Reader {
     out_["query_pre_attn_scalar"] =
         has("attention.scale")
             ? std::llround(std::clamp(std::pow(real("attention.scale"), -2), 1.0, 1e9))
-            : head;
+            : usual_query_scalar(out_, family_, file_);
     if (family_.model_type != "gemma3_text") return;
     const int64_t every =
         has("attention.sliding_window_pattern") ? number("attention.sliding_window_pattern") : 6;

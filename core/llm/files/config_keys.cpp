@@ -174,7 +174,7 @@ class Keys {
       if (const auto v = field<double>(config_, name, file_))
         out_.set(key(name), static_cast<float>(*v));
     if (const auto scalar = field<double>(config_, "query_pre_attn_scalar", file_);
-        scalar && *scalar != static_cast<double>(head_size(config_, file_)))
+        scalar && *scalar != static_cast<double>(usual_query_scalar(config_, family_, file_)))
       out_.set(key("attention.scale"), static_cast<float>(1 / std::sqrt(*scalar)));
     if (family_.model_type == "gemma3_text") set("attention.sliding_window_pattern", pattern());
   }
@@ -226,6 +226,12 @@ int64_t need_size(const Json& config, std::string_view key, const std::string& f
 
 int64_t head_size(const Json& config, const std::string& file) {
   if (field<int64_t>(config, "head_dim", file)) return need_size(config, "head_dim", file);
+  return need_size(config, "hidden_size", file) / need_size(config, "num_attention_heads", file);
+}
+
+int64_t usual_query_scalar(const Json& config, const Family& family, const std::string& file) {
+  const int64_t largest = family.model_type == "gemma2" ? 46 : 62;
+  if (need_size(config, "num_hidden_layers", file) != largest) return head_size(config, file);
   return need_size(config, "hidden_size", file) / need_size(config, "num_attention_heads", file);
 }
 

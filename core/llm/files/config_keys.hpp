@@ -36,6 +36,9 @@ Json config_from_keys(const Gguf& model, const Family& family, const std::string
 
 // Elements of a head.
 int64_t head_size(const Json& config, const std::string& file);
+// query_pre_attn_scalar of Gemma where a file has no attention.scale: the elements of a head, but in the
+// largest models hidden_size / num_attention_heads. llama.cpp tells these by their number of layers.
+int64_t usual_query_scalar(const Json& config, const Family& family, const std::string& file);
 // A whole number that config.json must have; above 0 and at most 2^31 - 1.
 int64_t need_size(const Json& config, std::string_view key, const std::string& file);
 

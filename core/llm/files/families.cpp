@@ -4,8 +4,6 @@
 
 #include <array>
 
-#include "tenon/tenon.hpp"
-
 namespace tenon::llm::files {
 namespace {
 
@@ -118,10 +116,19 @@ const Family& family_of_folder(const std::string& model_type, const std::string&
               file + ": model_type '" + model_type + "' cannot be converted; expected " + known);
 }
 
-const Family& family_of_gguf(const std::string& architecture, bool experts, bool window,
-                             const std::string& file) {
+const Family& family_of_gguf(const Gguf& model, const std::string& file) {
+  if (!model.has("general.architecture"))
+    throw Error(TENON_CORRUPT, file + ": key 'general.architecture' is missing");
+  const std::string architecture = model.text("general.architecture");
+  // A number of 0 says that the model has none.
+  const auto has = [&](const char* key) {
+    return model.has(key) && model.number<int64_t>(key) > 0;
+  };
   if (architecture == "llama")
-    return family_of_folder(experts ? "mixtral" : window ? "mistral" : "llama", file);
+    return family_of_folder(has("llama.expert_count")               ? "mixtral"
+                            : has("llama.attention.sliding_window") ? "mistral"
+                                                                    : "llama",
+                            file);
   std::string known;
   for (const Family& f : kFamilies) {
     if (f.gguf == architecture) return f;

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "tenon/tenon.hpp"
+
 namespace tenon::llm::files {
 
 // '*' stands for the number of a layer. Names are without ".weight" and ".bias".
@@ -32,9 +34,9 @@ struct Family {
 
 // Throws TENON_UNSUPPORTED with the list of families.
 const Family& family_of_folder(const std::string& model_type, const std::string& file);
-// experts, window: does the file have them? They tell Mixtral and Mistral from Llama.
-const Family& family_of_gguf(const std::string& architecture, bool experts, bool window,
-                             const std::string& file);
+// Of a file: by general.architecture, and experts and a window tell Mixtral and Mistral from Llama.
+// Throws TENON_CORRUPT without that key, and TENON_UNSUPPORTED with the list of architectures.
+const Family& family_of_gguf(const Gguf& model, const std::string& file);
 
 // The name with numbers in place of '*' and '#'.
 std::string numbered(std::string_view name, int64_t layer, int64_t expert = 0);

@@ -35,8 +35,7 @@ class ToFolder {
         folder_(folder),
         options_(options),
         model_(file),
-        family_(family_of_gguf(architecture(), model_.has("llama.expert_count"),
-                               model_.has("llama.attention.sliding_window"), file)),
+        family_(family_of_gguf(model_, file)),
         dtype_(target_type()) {}
 
   Converted convert() {
@@ -64,12 +63,6 @@ class ToFolder {
   }
 
  private:
-  std::string architecture() const {
-    if (!model_.has("general.architecture"))
-      throw Error(TENON_CORRUPT, file_ + ": key 'general.architecture' is missing");
-    return model_.text("general.architecture");
-  }
-
   tenon_dtype target_type() const {
     if (options_.type == "F32") return f32;
     if (options_.type == "F16") return f16;

@@ -149,6 +149,41 @@ TEST_SUITE("llm/files") {
     CHECK(c["moe_intermediate_size"] == 48);
   }
 
+  TEST_CASE("config: what llama.cpp's converter leaves out or writes as 0") {
+    const Folder folder;
+    const std::string path = folder.path + "/m.gguf";
+    const auto read = [&](const std::string& architecture, uint32_t layers, bool with_zeros) {
+      GgufWriter out(path);
+      const auto set = [&](const std::string& name, uint32_t number) {
+        out.set(architecture + "." + name, number);
+      };
+      out.set("general.architecture", architecture);
+      set("context_length", 4096);
+      set("embedding_length", 96);
+      set("block_count", layers);
+      set("feed_forward_length", 64);
+      set("attention.head_count", 2);
+      set("attention.key_length", 16);
+      set("vocab_size", 32);
+      out.set(architecture + ".attention.layer_norm_rms_epsilon", 1e-6f);
+      if (with_zeros) set("attention.sliding_window", 0), set("expert_count", 0);
+      out.commit();
+      const Gguf model(path);
+      return config_from_keys(model, family_of_gguf(model, path), "float32", path);
+    };
+    CHECK(!read("phi3", 2, true).contains("sliding_window"));
+    CHECK(read("llama", 2, true)["model_type"] == "llama");
+    // Elements of a head, but hidden_size / num_attention_heads in the largest models.
+    CHECK(read("gemma2", 26, false)["query_pre_attn_scalar"] == 16);
+    CHECK(read("gemma2", 46, false)["query_pre_attn_scalar"] == 48);
+    CHECK(read("gemma3", 46, false)["query_pre_attn_scalar"] == 16);
+    CHECK(read("gemma3", 62, false)["query_pre_attn_scalar"] == 48);
+    // It comes back where it is not the usual one.
+    CHECK(there_and_back("gemma2", {{"num_hidden_layers", 46},
+                                    {"head_dim", 8},
+                                    {"query_pre_attn_scalar", 8}})["query_pre_attn_scalar"] == 8);
+  }
+
   TEST_CASE("config: what has no form in GGUF is refused with its key") {
     CHECK(refusal("llama", {{"partial_rotary_factor", 0.5}}) ==
           "config.json: 'partial_rotary_factor': expected 1 for this model_type");
