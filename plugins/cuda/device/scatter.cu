@@ -403,4 +403,25 @@ extern "C" __global__ void __launch_bounds__(256)
   T* to = y + (outer * s.rows + row) * s.inner;
   for (i64 c = lane * W; c < s.inner; c += LANES * W) store(to + c, load<T, W>(from + c));
 }
+
+// Few updates of a y that holds base: LANES lanes look whether a later one has the same row.
+extern "C" __global__ void __launch_bounds__(256)
+    put_last(const Scatter s, const T* updates, T* y) {
+  begin_early();
+  const i64 item = ((i64)blockIdx.x * 256 + threadIdx.x) / LANES;
+  const int lane = threadIdx.x % LANES;
+  const bool exists = item < s.count * s.outer;
+  const i64 outer = exists ? item / s.count : 0, i = exists ? item - outer * s.count : 0;
+  const i64 row = exists ? resolve(s.axis, i, lane == 0) : -1;
+  bool again = false;
+  if (row >= 0)
+    for (i64 k = i + 1 + lane; k < s.count; k += LANES)
+      again = again || resolve(s.axis, k, false) == row;
+  const u32 of_warp = __ballot_sync(~0u, again), first = threadIdx.x % 32 - lane;
+  const u32 mine = LANES == 32 ? ~0u : (1u << LANES % 32) - 1;
+  if (row < 0 || (of_warp >> first & mine) != 0) return;
+  const T* const from = updates + (outer * s.count + i) * s.inner;
+  T* const to = y + (outer * s.rows + row) * s.inner;
+  for (i64 c = lane * W; c < s.inner; c += LANES * W) store(to + c, load<T, W>(from + c));
+}
 #endif

@@ -27,6 +27,8 @@ constexpr int64_t kPositions = 8, kPositionsOnBase = 4, kRest = 8;
 // Entries that a thread sorts. Few parts sum each other's counts: no launch in between.
 constexpr int64_t kFewKeys = 4, kManyKeys = 16, kFewParts = 64;
 constexpr int64_t kColumnBytes = 32;  // of a thread's sums
+// So few updates are compared with each other: as when a step appends to the cache of a model.
+constexpr int64_t kComparedUpdates = 512;
 
 using Shape = args::Scatter;
 using args::LongSegments;
@@ -122,6 +124,8 @@ class Scatter {
       }
     } else {
       find_winners_ = put(entries::find_winners, 1);
+      compares_ = at_.base >= 0 && s_.count <= kComparedUpdates;
+      if (compares_) put_last_ = put(entries::put_last, 0);
     }
     early_ = device.properties().early_starts;
     long_blocks_ = std::min(2 * int64_t{device.properties().multiprocessors},
@@ -259,13 +263,19 @@ class Scatter {
   void run_last(const Call& c) const {
     const Shape s = shape(c);
     if (s.count == 0) return keep(c);
+    const bool fresh = base(c) != c.outputs[0];
+    if (compares_ && !fresh && s.inner > 0) {
+      const int64_t blocks = blocks_for(s.count * s.outer * lanes_, kThreads);
+      put_last_.launch(c, {.blocks = blocks, .threads = kThreads, .early = early_}, s,
+                       c.inputs[at_.updates], c.outputs[0]);
+      return;
+    }
     auto* winners = static_cast<uint32_t*>(c.scratch);
     if (s.rows > 0)
       TENON_CUDA(fill_bytes, reinterpret_cast<Address>(c.scratch), 0,
                  padded(4 * static_cast<uint64_t>(s.rows)), static_cast<Stream>(c.stream));
     find_winners_.launch(c, {.blocks = blocks_for(s.count, kThreads), .threads = kThreads}, s,
                          winners);
-    const bool fresh = base(c) != c.outputs[0];
     const int64_t items = s.inner == 0 ? 0 : (fresh ? s.rows : s.count) * s.outer;
     put_winners_[fresh].launch(
         c, {.blocks = blocks_for(items * lanes_, kThreads), .threads = kThreads}, s, winners,
@@ -278,7 +288,7 @@ class Scatter {
   int64_t row_bits_ = 1, passes_ = 1, keys_ = 1, lanes_ = 1, width_ = 1, columns_ = 1;
   int64_t long_blocks_ = 0;
   uint32_t groups_ = 1;
-  bool few_ = false, by_groups_ = false, by_positions_ = false, early_ = false;
+  bool few_ = false, by_groups_ = false, by_positions_ = false, early_ = false, compares_ = false;
   CodeFor<entries::count_digits> count_;
   CodeFor<entries::sum_counts> scan_;
   CodeFor<entries::move_entries> move_;
@@ -287,6 +297,7 @@ class Scatter {
   CodeFor<entries::sort_groups> group_;
   CodeFor<entries::sum_by_positions> sum_positions_;
   CodeFor<entries::find_winners> find_winners_;
+  CodeFor<entries::put_last> put_last_;
   // onto the base, and fresh
   CodeFor<entries::sum_segments> sum_segments_[2];
   CodeFor<entries::put_winners> put_winners_[2];
