@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// dequant_matmul promises that the bits of a row of y do not depend on the other rows of x.
+// dequant_matmul: the bits of a row of y do not depend on the other rows of x.
 #include <cmath>
 #include <cstring>
 #include <string>
