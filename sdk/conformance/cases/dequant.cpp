@@ -112,7 +112,8 @@ void product_row(Suite& s, tenon_dtype format, const Form& f, const char* comput
     if (form == "bf16") return {bf16};
     return kFloats;
   };
-  const std::string ending = form == "f32" ? "" : "-" + std::string(form);
+  // Not the name of a dtype alone, which the suite appends.
+  const std::string ending = form == "f32" ? "" : bytes ? "-int8" : "-rounded-" + std::string(form);
   s.add({.id = "dequant-matmul-" + kebab(format) + "-" + f.id + ending,
          .sentence = "dequant_matmul of " + dtype_text(format) + ": " + f.sentence +
                      (bytes           ? ", x as 8-bit integers"
