@@ -16,7 +16,7 @@ def byte_letters():
     return [chr(b if b in plain else next(rest)) for b in range(256)]
 
 
-def make(folder, seed=1, hidden=32, layers=2, heads=4, kv_heads=2, ffn=48, context=512):
+def make(folder, seed=1, hidden=32, layers=2, heads=4, kv_heads=2, ffn=48, context=512, deviation=0.3):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     vocab = {letter: i for i, letter in enumerate(byte_letters())}
@@ -51,7 +51,7 @@ def make(folder, seed=1, hidden=32, layers=2, heads=4, kv_heads=2, ffn=48, conte
     source, header, data = random.Random(seed), {}, b""
     for name, shape in shapes.items():
         count = shape[0] * (shape[1] if len(shape) > 1 else 1)
-        numbers = [1.0] * count if len(shape) == 1 else [source.gauss(0, 0.3) for _ in range(count)]
+        numbers = [1.0] * count if len(shape) == 1 else [source.gauss(0, deviation) for _ in range(count)]
         content = struct.pack(f"<{count}f", *numbers)
         header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
         data += content

@@ -204,8 +204,8 @@ AttentionScores Backward::products(const AttentionTile& t, const AttentionLimits
                                    const MaskBlock& mask, const KeyRows& k, const char* k_rows,
                                    int64_t key, int64_t keys, const Area& a) const {
   if (t.count <= kFewRows) {
-    gemm_skinny(p.dtype, t.count, keys, p.dim, a.q_rows, k.raw(key), 1, p.k.step, a.scores, 1,
-                p.width);
+    gemm_skinny({p.dtype, t.count, keys, p.dim, p.dim, a.q_rows, k.raw(key), 1, p.k.step, a.scores,
+                 1, p.width});
   } else {
     tile_products({p.sum, TileMode::set, keys, p.padded(t.count), p.dim, k_rows, k.stride(), 1, a.q,
                    p.width, p.width, a.scores, p.width, nullptr});

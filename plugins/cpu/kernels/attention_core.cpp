@@ -10,38 +10,12 @@
 #define HWY_TARGET_INCLUDE "kernels/attention_core.cpp"
 #include <hwy/foreach_target.h>
 // after foreach_target
+#include "attention-inl.h"
 #include "gemm-inl.h"
-#include "math-inl.h"
 #include "simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
-
-// For double, which serves accuracy, not speed: lane by lane.
-template <class V, class F>
-HWY_INLINE V by_lane(V x, F&& f) {
-  const hn::DFromV<V> d;
-  alignas(64) hn::TFromV<V> lanes[hn::MaxLanes(d)];
-  hn::Store(x, d, lanes);
-  for (size_t i = 0; i < hn::Lanes(d); ++i) lanes[i] = f(lanes[i]);
-  return hn::Load(d, lanes);
-}
-template <class D>
-HWY_INLINE hn::Vec<D> weight(D d, hn::Vec<D> x) {
-  if constexpr (std::is_same_v<hn::TFromD<D>, float>) {
-    return vexp_weight(d, x);
-  } else {
-    return by_lane(x, [](double v) { return std::exp(v); });
-  }
-}
-template <class D>
-HWY_INLINE hn::Vec<D> tanh_of(D d, hn::Vec<D> x) {
-  if constexpr (std::is_same_v<hn::TFromD<D>, float>) {
-    return vtanh(d, x);
-  } else {
-    return by_lane(x, [](double v) { return std::tanh(v); });
-  }
-}
 
 template <class T>
 void transpose(const T* from, int64_t from_stride, int64_t rows, int64_t cols, double scale, T* to,
@@ -140,9 +114,20 @@ HWY_INLINE hn::Vec<D> masked(D d, const AttentionScores& s, const LaneKeys<D>& l
   return score;
 }
 
+// The sum of kCount numbers, halves first, in x[0].
+template <int64_t kCount, class X, class Add>
+HWY_INLINE void fold(X* x, Add&& add) {
+  if constexpr (kCount > 1) {
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < kCount / 2; ++i) x[i] = add(x[i], x[kCount / 2 + i]);
+    fold<kCount / 2>(x, add);
+  }
+}
+
 template <class T>
 void weights(const AttentionScores& s, T* scores, T* m, T* l, T* correction) {
   const hn::ScalableTag<T> d;
+  constexpr int64_t kLanes = hn::MaxLanes(d);
   const int64_t step = static_cast<int64_t>(hn::Lanes(d));
   const auto never = hn::Set(d, -std::numeric_limits<T>::infinity());
   const bool plain = s.softcap == 0 && s.added == nullptr && s.attend == nullptr && !s.edges;
@@ -167,25 +152,28 @@ void weights(const AttentionScores& s, T* scores, T* m, T* l, T* correction) {
     const auto old = hn::LoadU(d, m + lane);
     const auto top = hn::Max(old, hn::Max(top0, top1));
     const auto shift = hn::IfThenElse(hn::Eq(top, never), hn::Zero(d), top);
-    auto sum0 = hn::Zero(d), sum1 = hn::Zero(d);
-    for (int64_t j = 0; j < s.keys; ++j) {
-      T* const at = scores + j * s.width + lane;
-      const auto p = weight(d, hn::Sub(hn::LoadU(d, at), shift));
-      hn::StoreU(p, d, at);
-      if (j & 1) {
-        sum1 = hn::Add(sum1, p);
-      } else {
-        sum0 = hn::Add(sum0, p);
+    // As the lanes of weights_by_row: the sums take turns.
+    hn::Vec<decltype(d)> sum[kLanes];
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < kLanes; ++i) sum[i] = hn::Zero(d);
+    for (int64_t j = 0; j < s.keys; j += kLanes)
+#pragma GCC unroll 16
+      for (int64_t i = 0; i < kLanes; ++i) {
+        if (j + i >= s.keys) break;
+        T* const at = scores + (j + i) * s.width + lane;
+        const auto p = weight(d, hn::Sub(hn::LoadU(d, at), shift));
+        hn::StoreU(p, d, at);
+        sum[i] = hn::Add(sum[i], p);
       }
-    }
+    fold<kLanes>(sum, [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); });
     const auto factor = weight(d, hn::Sub(old, shift));
     hn::StoreU(factor, d, correction + lane);
     hn::StoreU(top, d, m + lane);
-    hn::StoreU(hn::MulAdd(hn::LoadU(d, l + lane), factor, hn::Add(sum0, sum1)), d, l + lane);
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, l + lane), factor, sum[0]), d, l + lane);
   }
 }
 
-// As weights(), for blocks by row.
+// As weights(), for blocks by row, with the same bits.
 template <class T>
 void weights_by_row(const AttentionScores& s, T* scores, T* m, T* l, T* correction) {
   constexpr T kNever = -std::numeric_limits<T>::infinity();
@@ -221,9 +209,12 @@ void weights_by_row(const AttentionScores& s, T* scores, T* m, T* l, T* correcti
       hn::StoreU(p, d, row + j);
       sum = hn::Add(sum, p);
     }
-    const T factor = hn::GetLane(weight(d, hn::Set(d, old - shift)));
-    correction[lane] = factor, m[lane] = best;
-    l[lane] = l[lane] * factor + hn::GetLane(hn::SumOfLanes(d, sum));
+    const auto factor = weight(d, hn::Set(d, old - shift));
+    alignas(64) T sums[hn::MaxLanes(d)];
+    hn::Store(sum, d, sums);
+    fold<hn::MaxLanes(d)>(sums, [](T a, T b) { return a + b; });
+    correction[lane] = hn::GetLane(factor), m[lane] = best;
+    l[lane] = hn::GetLane(hn::MulAdd(hn::Set(d, l[lane]), factor, hn::Set(d, sums[0])));
   }
 }
 
@@ -258,16 +249,6 @@ void slopes(const AttentionScores& s, T* scores, T* slopes, const AttentionRowFa
       hn::StoreU(p, d, scores + at);
       hn::StoreU(ds, d, slopes + at);
     }
-  }
-}
-
-// Calls f with a null pointer of the accumulation type.
-template <class F>
-void with_sum(tenon_dtype sum, F&& f) {
-  if (sum == TENON_DTYPE_F64) {
-    f(double{});
-  } else {
-    f(float{});
   }
 }
 

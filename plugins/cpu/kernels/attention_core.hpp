@@ -39,8 +39,24 @@ struct AttentionScores {
 
 // Applies softcap, mask and limits to `scores` (-inf where not allowed). Then replaces them by the
 // weights e^(s - m), where m is the running maximum. Rescales the running sum l. `correction`
-// receives the factor for the weighted sum so far.
+// receives the factor for the weighted sum so far. The order of the sums does not depend on the lane,
+// on by_row, nor on keys that a lane does not attend to, if blocks start at the same keys.
 void attention_weights(const AttentionScores& s, void* scores, void* m, void* l, void* correction);
+
+// The result of a tile for some of its keys: maxima m [width], sums of weights l [width], and sums
+// of weighted rows of v, o [v_dim][width].
+struct AttentionSums {
+  tenon_dtype sum;
+  int64_t width;
+  void *m, *l, *o;
+};
+// o = o * correction + rows, in the order of tile_products with scale_add; rows: [lanes][v_dim].
+void attention_add_rows(const AttentionSums& to, int64_t lanes, int64_t v_dim, const void* rows,
+                        const void* correction);
+// Adds the result for further keys to `to`. Lanes without keys in `from` stay as they are. Reads and
+// writes whole vectors of lanes.
+void attention_merge(const AttentionSums& to, const AttentionSums& from, int64_t lanes,
+                     int64_t v_dim);
 
 // to[lane] = sum over c of x[c][lane] * y[c][lane], in the order of tile_products. So in a row with
 // a single weight of 1, delta equals dout·v bit for bit, and the slopes are exactly 0.

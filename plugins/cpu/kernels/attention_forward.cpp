@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention: blocks of keys with a running maximum and sum. If there are few tiles, the keys of
-// each tile are split over threads and the partial results are merged. The split depends only on
-// shapes and lengths.
+// attention: blocks of keys with a running maximum and sum. Blocks start at fixed keys, and so do
+// parts of several blocks, whose results are merged in order. If there are few tiles, the parts of a
+// tile are spread over threads. So the bits of a row do not depend on the other rows, nor on keys
+// beyond its own.
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "../parallel.hpp"
@@ -14,7 +16,9 @@ namespace tenon::cpu {
 namespace {
 
 constexpr double kPieceFlops = 2e6;
-constexpr int64_t kFewTiles = 8, kManyTiles = 16, kFewestKeys = 256;
+constexpr int64_t kFewTiles = 8;
+// Of keys: blocks per part, and parts; beyond this limit parts are longer.
+constexpr int64_t kPartBlocks = 2, kMostParts = 32;
 
 // The partial result of a tile for some of its keys.
 struct Partial {
@@ -29,7 +33,7 @@ struct Partial {
 // Scratch memory of one thread.
 struct Area {
   char *rows, *q, *scores, *weights, *correction, *mask, *k, *v;
-  Partial partial;
+  Partial partial, further;
 
   static Area take(const AttentionProblem& p, Carver& carver) {
     const int64_t row = p.width * p.sum_size;
@@ -43,14 +47,16 @@ struct Area {
     a.k = carver.take(convert ? kKeyBlock * p.dim * p.sum_size : 0);
     a.v = carver.take(convert ? kKeyBlock * p.v_dim * p.sum_size : 0);
     a.partial = Partial::take(p, carver);
+    a.further = Partial::take(p, carver);
     return a;
   }
 };
 
 struct Forward {
   AttentionProblem p;
-  int lse_out;    // -1 if not requested
-  int64_t parts;  // per tile, over the keys
+  int lse_out;  // -1 if not requested
+  int64_t part_keys, parts;
+  bool spread;  // the parts of a tile over threads
   int slots;
   int64_t area, partial;  // bytes
 
@@ -60,19 +66,22 @@ struct Forward {
     return p.tile(head / p.k_heads, head % p.k_heads, index % p.tiles());
   }
   void run(const sdk::Call& c) const;
-  void attend(const sdk::Call& c, const AttentionTile& t, int64_t part, const Area& a,
-              const Partial& to) const;
+  AttentionSums sums_of(const Partial& of) const { return {p.sum, p.width, of.m, of.l, of.o}; }
+  void attend(const sdk::Call& c, const AttentionTile& t, const AttentionLimits& limits,
+              int64_t part, const Area& a, const Partial& to) const;
+  void attend_parts(const sdk::Call& c, const AttentionTile& t, const Area& a) const;
+  void merge_parts(const sdk::Call& c, const AttentionTile& t, char* partials, const Area& a) const;
+  int64_t first_part(const AttentionLimits& limits) const { return limits.begin / part_keys; }
+  int64_t last_part(const AttentionLimits& limits) const {
+    return limits.begin < limits.end ? (limits.end + part_keys - 1) / part_keys
+                                     : first_part(limits);
+  }
+  void clear(const Partial& to) const;
   void load_rows(const sdk::Call& c, const AttentionTile& t, const Area& a) const;
   void multiply_few(const AttentionTile& t, int64_t key, int64_t keys, int64_t end,
                     const KeyRows& k, const KeyRows& v, const Area& a) const;
   void add_few(const AttentionTile& t, int64_t keys, const char* v, const Area& a,
                const Partial& to) const;
-  template <class T>
-  void add_few_as(const AttentionTile& t, int64_t keys, const char* v, const Area& a,
-                  const Partial& to) const;
-  void merge(const AttentionTile& t, char* partials, const Partial& to) const;
-  template <class T>
-  void merge_as(const AttentionTile& t, char* partials, const Partial& to) const;
   void finish(const sdk::Call& c, const AttentionTile& t, const Area& a, const Partial& from) const;
   template <class T>
   void finish_as(const sdk::Call& c, const AttentionTile& t, const Area& a,
@@ -112,17 +121,18 @@ void Forward::load_rows(const sdk::Call& c, const AttentionTile& t, const Area& 
   attention_transpose(p.sum, a.rows, p.dim, t.count, p.dim, 1, a.q, p.width);
 }
 
-void Forward::attend(const sdk::Call& c, const AttentionTile& t, int64_t part, const Area& a,
-                     const Partial& to) const {
+void Forward::clear(const Partial& to) const {
   fill(p.sum, to.m, p.width, -std::numeric_limits<double>::infinity());
   fill(p.sum, to.l, p.width, 0);
   fill(p.sum, to.o, p.v_dim * p.width, 0);
-  const AttentionLimits limits(p, c, t);
-  if (limits.begin >= limits.end) return;
-  const int64_t span = limits.end - limits.begin;
-  const int64_t begin = limits.begin + span * part / parts,
-                end = limits.begin + span * (part + 1) / parts;
-  load_rows(c, t, a);
+}
+
+// Computes part `part` of the keys. The rows of the tile are loaded.
+void Forward::attend(const sdk::Call& c, const AttentionTile& t, const AttentionLimits& limits,
+                     int64_t part, const Area& a, const Partial& to) const {
+  clear(to);
+  const int64_t begin = std::max(part * part_keys, limits.begin / kKeyBlock * kKeyBlock),
+                end = std::min((part + 1) * part_keys, limits.end);
   const bool few = t.count <= kFewRows;
   const MaskBlock mask(p, c, t, a.mask);
   KeyRows k(p, c.in<char>(p.k_in), p.k, p.dim, t, a.k),
@@ -152,7 +162,7 @@ void Forward::attend(const sdk::Call& c, const AttentionTile& t, int64_t part, c
 // query rows. To prefetch a whole block at once would fill the core's queue and delay the products.
 void Forward::multiply_few(const AttentionTile& t, int64_t key, int64_t keys, int64_t end,
                            const KeyRows& k, const KeyRows& v, const Area& a) const {
-  constexpr int64_t kBytesAtOnce = 2048, kFewestAtOnce = 4;  // as gemm_skinny takes them
+  constexpr int64_t kBytesAtOnce = 2048, kFewestAtOnce = 16;  // as gemm_skinny takes them
   const int64_t k_bytes = p.dim * p.size, v_bytes = p.v_dim * p.size;
   const int64_t at_once =
       std::max(kFewestAtOnce, kBytesAtOnce / std::max<int64_t>(1, std::max(k_bytes, v_bytes)) /
@@ -161,63 +171,51 @@ void Forward::multiply_few(const AttentionTile& t, int64_t key, int64_t keys, in
     const int64_t n = std::min(at_once, keys - j), next = key + kKeyBlock + j;
     prefetch_rows(v.raw(key + j), p.v.step * p.size, v_bytes, n);
     if (next < end) prefetch_rows(k.raw(next), p.k.step * p.size, k_bytes, std::min(n, end - next));
-    gemm_skinny(p.dtype, t.count, n, p.dim, a.rows, k.raw(key + j), 1, p.k.step,
-                a.scores + j * p.sum_size, kKeyBlock, 1);
+    gemm_skinny({p.dtype, t.count, n, p.dim, p.dim, a.rows, k.raw(key + j), 1, p.k.step,
+                 a.scores + j * p.sum_size, kKeyBlock, 1});
   }
 }
 
 // o = o * correction + weights·v for a few rows.
-template <class T>
-void Forward::add_few_as(const AttentionTile& t, int64_t keys, const char* v, const Area& a,
-                         const Partial& to) const {
-  T* const weights = reinterpret_cast<T*>(a.weights);
-  T* const sums = weights + kFewRows * kKeyBlock;
-  const T* const correction = reinterpret_cast<const T*>(a.correction);
-  T* const o = reinterpret_cast<T*>(to.o);
-  for (int64_t lane = 0; lane < t.count; ++lane)  // gemm_skinny requires dense rows
-    std::copy_n(reinterpret_cast<const T*>(a.scores) + lane * kKeyBlock, keys,
-                weights + lane * keys);
-  gemm_skinny(p.dtype, t.count, p.v_dim, keys, weights, v, p.v.step, 1, sums, p.v_dim, 1);
-  for (int64_t lane = 0; lane < t.count; ++lane)
-    for (int64_t d = 0; d < p.v_dim; ++d) {
-      T& at = o[d * p.width + lane];
-      at = at * correction[lane] + sums[lane * p.v_dim + d];
-    }
-}
 void Forward::add_few(const AttentionTile& t, int64_t keys, const char* v, const Area& a,
                       const Partial& to) const {
-  if (p.sum == TENON_DTYPE_F64) return add_few_as<double>(t, keys, v, a, to);
-  add_few_as<float>(t, keys, v, a, to);
+  char* const sums = a.weights + kFewRows * kKeyBlock * p.sum_size;
+  for (int64_t lane = 0; lane < t.count; ++lane)  // gemm_skinny requires dense rows
+    std::memcpy(a.weights + lane * keys * p.sum_size, a.scores + lane * kKeyBlock * p.sum_size,
+                keys * p.sum_size);
+  gemm_skinny({p.dtype, t.count, p.v_dim, keys, keys, a.weights, v, p.v.step, 1, sums, p.v_dim, 1});
+  attention_add_rows(sums_of(to), t.count, p.v_dim, sums, a.correction);
 }
 
-template <class T>
-void Forward::merge_as(const AttentionTile& t, char* partials, const Partial& to) const {
+// Computes the parts one after the other, in a.partial.
+void Forward::attend_parts(const sdk::Call& c, const AttentionTile& t, const Area& a) const {
+  const AttentionLimits limits(p, c, t);
+  const int64_t first = first_part(limits), last = last_part(limits);
+  if (first == last) return clear(a.partial);
+  load_rows(c, t, a);
+  attend(c, t, limits, first, a, a.partial);
+  for (int64_t part = first + 1; part < last; ++part) {
+    attend(c, t, limits, part, a, a.further);
+    attention_merge(sums_of(a.partial), sums_of(a.further), t.count, p.v_dim);
+  }
+}
+
+// Merges the parts of a tile in order, and stores its rows.
+void Forward::merge_parts(const sdk::Call& c, const AttentionTile& t, char* partials,
+                          const Area& a) const {
   const auto of = [&](int64_t part) {
     Carver carver(partials + part * partial);
     return Partial::take(p, carver);
   };
-  const auto at = [](char* x, int64_t i) -> T& { return reinterpret_cast<T*>(x)[i]; };
-  for (int64_t lane = 0; lane < t.count; ++lane) {
-    T top = -std::numeric_limits<T>::infinity(), sum = 0;
-    for (int64_t i = 0; i < parts; ++i) {
-      const T m = at(of(i).m, lane);
-      if (m > top || std::isnan(m)) top = m;
-    }
-    for (int64_t d = 0; d < p.v_dim; ++d) at(to.o, d * p.width + lane) = 0;
-    for (int64_t i = 0; i < parts; ++i) {
-      const Partial from = of(i);
-      if (at(from.l, lane) == 0) continue;  // no key
-      const T factor = std::exp(at(from.m, lane) - top);
-      sum += factor * at(from.l, lane);
-      for (int64_t d = 0; d < p.v_dim; ++d)
-        at(to.o, d * p.width + lane) += factor * at(from.o, d * p.width + lane);
-    }
-    at(to.m, lane) = top, at(to.l, lane) = sum;
+  const AttentionLimits limits(p, c, t);
+  const int64_t first = first_part(limits), last = last_part(limits);
+  if (first == last) {
+    clear(a.partial);
+    return finish(c, t, a, a.partial);
   }
-}
-void Forward::merge(const AttentionTile& t, char* partials, const Partial& to) const {
-  if (p.sum == TENON_DTYPE_F64) return merge_as<double>(t, partials, to);
-  merge_as<float>(t, partials, to);
+  for (int64_t part = first + 1; part < last; ++part)
+    attention_merge(sums_of(of(first)), sums_of(of(part)), t.count, p.v_dim);
+  finish(c, t, a, of(first));
 }
 
 template <class T>
@@ -253,31 +251,33 @@ void Forward::run(const sdk::Call& c) const {
     Carver carver(static_cast<char*>(c.scratch) + slot * area);
     return Area::take(p, carver);
   };
-  const double flops =
-      2.0 * static_cast<double>(p.width * p.k_len * (p.dim + p.v_dim)) / static_cast<double>(parts);
+  const int64_t pieces = spread ? parts : 1;
+  const double flops = 2.0 * static_cast<double>(p.width * p.k_len * (p.dim + p.v_dim)) /
+                       static_cast<double>(pieces);
   const int64_t grain =
       std::max<int64_t>(1, static_cast<int64_t>(kPieceFlops / std::max(flops, 1.0)));
   char* const partials = static_cast<char*>(c.scratch) + slots * area;
-  parallel_for_slots(tiles() * parts, grain, slots, [&](int slot, int64_t begin, int64_t end) {
+  parallel_for_slots(tiles() * pieces, grain, slots, [&](int slot, int64_t begin, int64_t end) {
     const Area a = area_of(slot);
     for (int64_t i = begin; i < end; ++i) {
-      const AttentionTile t = tile(i / parts);
-      if (parts == 1) {
-        attend(c, t, 0, a, a.partial);
+      const AttentionTile t = tile(i / pieces);
+      if (!spread) {
+        attend_parts(c, t, a);
         finish(c, t, a, a.partial);
-      } else {
-        Carver carver(partials + i * partial);
-        attend(c, t, i % parts, a, Partial::take(p, carver));
+        continue;
       }
+      const AttentionLimits limits(p, c, t);
+      const int64_t part = i % pieces;
+      if (part < first_part(limits) || part >= last_part(limits)) continue;
+      load_rows(c, t, a);
+      Carver carver(partials + i * partial);
+      attend(c, t, limits, part, a, Partial::take(p, carver));
     }
   });
-  if (parts == 1) return;
+  if (!spread) return;
   parallel_for_slots(tiles(), 1, slots, [&](int slot, int64_t begin, int64_t end) {
-    const Area a = area_of(slot);
-    for (int64_t i = begin; i < end; ++i) {
-      merge(tile(i), partials + i * parts * partial, a.partial);
-      finish(c, tile(i), a, a.partial);
-    }
+    for (int64_t i = begin; i < end; ++i)
+      merge_parts(c, tile(i), partials + i * parts * partial, area_of(slot));
   });
 }
 
@@ -287,9 +287,10 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
   Forward work{};
   const AttentionProblem& p = work.p = attention_problem(n);
   work.lse_out = n.want_lse ? node.out(1).position() : -1;
-  work.parts = 1;
-  if (work.tiles() > 0 && work.tiles() < kFewTiles && p.k_len >= 2 * kFewestKeys)
-    work.parts = std::min((kManyTiles - 1) / work.tiles() + 1, p.k_len / kFewestKeys);
+  const auto up = [](int64_t n, int64_t of) { return (n + of - 1) / of; };
+  work.part_keys = std::max(kPartBlocks, up(up(p.k_len, kMostParts), kKeyBlock)) * kKeyBlock;
+  work.parts = up(p.k_len, work.part_keys);
+  work.spread = work.tiles() < kFewTiles && work.parts > 1;
   work.slots = widest_arena();
   Carver area, partial;
   Area::take(p, area);
@@ -298,7 +299,7 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
 
   sdk::Kernel kernel;
   kernel.scratch =
-      work.slots * work.area + (work.parts > 1 ? work.tiles() * work.parts * work.partial : 0);
+      work.slots * work.area + (work.spread ? work.tiles() * work.parts * work.partial : 0);
   kernel.cost =
       2.0 * static_cast<double>(work.tiles() * p.width * p.k_len * (p.dim + p.v_dim)) / 1e11;
   kernel.run = [work](const sdk::Call& c) { work.run(c); };

@@ -42,7 +42,7 @@ sdk::Kernel make_batch_linear(const sdk::op::batch_linear& n, const sdk::Node& n
     const sdk::Type &b = n.bs[t].type(), &y = node.out(t).type();
     check_types(at, a, b, y);
     const Matrix right = matrix_of(b, false, n.trans_b);
-    parts.push_back({right.cols, right.layout});
+    parts.push_back({right.cols, right.layout, n.bs[t].frozen()});
     Epilogue epilogue{.sum = sum,
                       .y = result,
                       .alpha = n.alpha,

@@ -24,6 +24,7 @@ constexpr int64_t kLongBytes = 4 << 20;     // of both operands per group, beyon
 constexpr int64_t kRecomputeRows = 64;      // rows recomputed at a time
 constexpr int64_t kPieceFlops = 2'000'000;  // least work worth a task
 constexpr int64_t kPieceBytes = 128 << 10;  // the same for products bound by memory
+constexpr int64_t kFewestLaneSteps = 256;   // of sums by lanes, for many rows
 constexpr int64_t kSkinnyUnit = 64;         // rows or columns per unit in such products
 
 int64_t dtype_bytes(tenon_dtype t) { return static_cast<int64_t>(tenon_dense_bytes(t, 1)); }
@@ -41,7 +42,7 @@ void raise(std::atomic<uint32_t>& maximum, uint32_t to) {
 }  // namespace
 
 Gemm::Gemm(int64_t m, int64_t n, int64_t k, GemmOperand a, GemmOperand b, bool direct, int slots,
-           F32Precision precision, int64_t columns)
+           F32Precision precision, int64_t columns, bool row_bits)
     : m_(m),
       n_(n),
       k_(k),
@@ -49,10 +50,15 @@ Gemm::Gemm(int64_t m, int64_t n, int64_t k, GemmOperand a, GemmOperand b, bool d
       a_(a),
       b_(b),
       direct_(direct),
+      row_bits_(row_bits),
       sum_(gemm_sum_dtype(a.dtype)),
       sum_size_(dtype_bytes(sum_)),
       slots_(slots) {
   if (m == 0 || n == 0) return;
+  // Few rows are fastest as dot products, which add by lanes; so many rows do it, too. With fewer
+  // steps that would slow them down more, so few rows add in order.
+  const bool dots = sum_ == TENON_DTYPE_F32 && b.row == 1 && b.col > 1 && a.col == 1 && a.row > 1;
+  if (row_bits && dots && k >= kFewestLaneSteps) lanes_ = gemm_panels(sum_).lanes;
   if (k == 0) {
     sums_ = direct ? 0 : aligned(n * sum_size_);
   } else if (sum_ != TENON_DTYPE_I32 && ((m <= kSkinny && (b.row == 1 || b.col == 1)) ||
@@ -102,7 +108,8 @@ void Gemm::run_empty(const Work& work) const {
 void Gemm::plan_skinny() {
   method_ = Method::skinny;
   swapped_ = !(m_ <= kSkinny && (b_.row == 1 || b_.col == 1));
-  const int64_t few = swapped_ ? n_ : m_;
+  const int64_t few = swapped_ ? n_ : m_, parts = (k_ + kSteps - 1) / kSteps;
+  steps_ = (k_ + parts - 1) / parts;  // as in plan_panels()
   shared_ = aligned(few * k_ * sum_size_);
   block_cols_ = std::min<int64_t>(swapped_ ? m_ : n_, 4096);
   if (!direct_) sums_ = aligned(few * block_cols_ * sum_size_);
@@ -136,9 +143,9 @@ void Gemm::skinny_piece(const Work& work, int64_t begin, int64_t end, char* own)
     const int64_t few_out = swapped_ ? 1 : direct_ ? n_ : cols;
     const int64_t many_out = !swapped_ ? 1 : direct_ ? n_ : few_count;
     char* sums = direct_ ? static_cast<char*>(work.c) + j * many_out * sum_size_ : own;
-    gemm_skinny(many.dtype, few_count, cols, k_, work.scratch,
-                element(swapped_ ? work.a : work.b, many.dtype, j * many_stride), many_step,
-                many_stride, sums, few_out, many_out);
+    gemm_skinny({many.dtype, few_count, cols, k_, steps_, work.scratch,
+                 element(swapped_ ? work.a : work.b, many.dtype, j * many_stride), many_step,
+                 many_stride, sums, few_out, many_out, lanes_ > 1 || !row_bits_});
     if (swapped_) {
       work.sink({sums, many_out, j, 0, cols, n_});
     } else {
@@ -168,7 +175,7 @@ void Gemm::plan_unit(F32Precision precision) {
                         static_cast<double>(round_up(n_, kAmxPanel / 2)) *
                         static_cast<double>(round_up(k_, kAmxSteps));
   if (2 * padded > flops() * amx_gain(number)) return;
-  unit_ = number;
+  unit_ = number, lanes_ = 1;
   row_panel_ = col_panel_ = kAmxPanel, step_unit_ = kAmxSteps;
   packed_size_ = 2 * amx_parts(number);
 }
@@ -210,7 +217,7 @@ void Gemm::plan_panels() {
   // Completely packed operands grow with k. If there are few results, k can be processed in groups:
   // the sums pass through c, or a block of the same size, once per group, in the same order.
   const bool few = direct_ || static_cast<uint64_t>(m_ * n_ * sum_size_) <= kMaxScratch / 4;
-  if (!on_unit() && few && scratch() > kMaxScratch && k_ >= 8 * std::max(m_, n_)) {
+  if (!on_unit() && lanes_ == 1 && few && scratch() > kMaxScratch && k_ >= 8 * std::max(m_, n_)) {
     pack_ = sums_ = 0;
     plan_share_both(k_parts, kLongBytes);
   }
@@ -245,7 +252,7 @@ void Gemm::pack(const Panels& p, char* to, uint32_t* bits) const {
              to, bits);
   } else {
     gemm_pack(p.layout.dtype, p.data, p.layout.row, p.layout.col, p.width, p.steps,
-              p.side == AmxSide::a ? row_panel_ : col_panel_, p.steps, to);
+              p.side == AmxSide::a ? row_panel_ : col_panel_, p.steps, to, lanes_);
   }
 }
 
@@ -315,7 +322,7 @@ void Gemm::take_packed_b() {
 std::string Gemm::packed_layout() const {
   std::string text = on_unit() ? "pairs" : "columns";
   for (const int64_t n :
-       {static_cast<int64_t>(b_.dtype), k_, n_, b_.row, b_.col, col_panel_, steps_})
+       {static_cast<int64_t>(b_.dtype), k_, n_, b_.row, b_.col, col_panel_, steps_, lanes_})
     text += " " + std::to_string(n);
   return text;
 }
@@ -342,7 +349,7 @@ void Gemm::multiply(int64_t m, int64_t n, int64_t s, const char* a, const char* 
   if (on_unit()) {
     amx_product({unit_, s > 0, m, n, steps, a, b, reinterpret_cast<float*>(c), ld});
   } else {
-    panel_products({sum_, s > 0, m, n, steps, a, b, c, ld});
+    panel_products({sum_, s > 0, m, n, steps, a, b, c, ld, lanes_});
   }
 }
 

@@ -46,10 +46,12 @@ class Gemm {
   Gemm() = default;
   // slots: limit of pieces that run at once. A Gemm constructed at run time takes the number of
   // slots for which its scratch was sized. columns: columns of all products that share this a; 0
-  // means n.
+  // means n. row_bits: a row of a gives the same bits, whatever m is, without AMX and bf16 dot
+  // products and if a is not transposed. Then the order of sums depends on k and on the layout of b
+  // alone.
   Gemm(int64_t m, int64_t n, int64_t k, GemmOperand a, GemmOperand b, bool direct,
-       int slots = widest_arena(), F32Precision precision = F32Precision::ieee,
-       int64_t columns = 0);
+       int slots = widest_arena(), F32Precision precision = F32Precision::ieee, int64_t columns = 0,
+       bool row_bits = false);
 
   // Tells whether packing b in advance pays: many runs with the same b, few rows each. After
   // take_packed_b, `run` takes as b the packed_bytes() that pack_b wrote. Products with equal
@@ -126,7 +128,9 @@ class Gemm {
   GemmOperand a_, b_;
   bool direct_ = false;
   bool b_packed_ = false;  // run gets a packed b
-  bool swapped_ = false;   // skinny: b has few columns and takes a's role
+  bool row_bits_ = false;
+  int64_t lanes_ = 1;     // of the order of sums, see LaneOrder
+  bool swapped_ = false;  // skinny: b has few columns and takes a's role
   Method method_ = Method::empty;
   tenon_dtype sum_ = TENON_DTYPE_NONE;
   int64_t sum_size_ = 0;

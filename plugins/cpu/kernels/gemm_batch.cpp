@@ -45,7 +45,8 @@ GemmBatch::GemmBatch(int64_t m, int64_t k, GemmOperand a, std::span<const Part> 
   const auto make = [&](int64_t columns) {
     products_.clear();
     for (const Part& p : parts)
-      products_.emplace_back(m, p.n, k, a, p.b, direct, widest_arena(), precision, columns);
+      products_.emplace_back(m, p.n, k, a, p.b, direct, widest_arena(), precision, columns,
+                             p.row_bits);
   };
   // First try the plan that each product would have alone. If the plans differ, try the plan for
   // all columns together.
@@ -77,7 +78,7 @@ bool GemmBatch::have_equal_plans() {
                             g.method_ == Gemm::Method::share_b ||
                             (g.method_ == Gemm::Method::skinny && !g.swapped_);
     return has_pieces && g.method_ == first.method_ && g.unit_ == first.unit_ &&
-           g.steps_ == first.steps_;
+           g.steps_ == first.steps_ && g.lanes_ == first.lanes_;
   });
 }
 

@@ -16,6 +16,7 @@ class GemmBatch {
   struct Part {
     int64_t n;
     GemmOperand b;
+    bool row_bits;  // see Gemm
   };
   // Receives finished sums of product t.
   using Sink = FunctionRef<void(size_t t, const GemmBlock&)>;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tile products of operands that are not packed, and skinny products. Compiled for each instruction
-// set.
+// Tile products of operands that are not packed, compiled for each instruction set.
 #include "gemm_core.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,8 +11,6 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
-
-// ---- tiles
 
 template <class T, class A>
 struct Tiles {
@@ -125,129 +122,6 @@ void TileProducts(const TileProduct& p) {
   }
 }
 
-// ---- skinny
-
-// kRows sums for contiguous columns of `many`. Takes eight steps at a time, so that a sum is loaded
-// and stored once per eight products. `sums` is [kRows][n].
-template <int kRows, class From, class T>
-void add_steps(int64_t n, int64_t k, const T* few, int64_t few_stride, const From* many,
-               int64_t k_stride, T* sums, int64_t sums_stride) {
-  constexpr int64_t kSteps = 8;
-  const hn::ScalableTag<T> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int r = 0; r < kRows; ++r) std::fill_n(sums + r * sums_stride, n, T{});
-  for (int64_t s = 0; s < k; s += kSteps) {
-    const int64_t steps = std::min(kSteps, k - s);
-    const From* from = many + s * k_stride;
-    int64_t j = 0;
-    if (steps == kSteps) {
-      for (; j + lanes <= n; j += lanes) {
-        hn::Vec<decltype(d)> sum[kRows];
-#pragma GCC unroll 4
-        for (int r = 0; r < kRows; ++r) sum[r] = hn::LoadU(d, sums + r * sums_stride + j);
-#pragma GCC unroll 8
-        for (int64_t t = 0; t < kSteps; ++t) {
-          const auto row = load(d, from + t * k_stride + j);
-#pragma GCC unroll 4
-          for (int r = 0; r < kRows; ++r)
-            sum[r] = multiply_add(hn::Set(d, few[r * few_stride + s + t]), row, sum[r]);
-        }
-#pragma GCC unroll 4
-        for (int r = 0; r < kRows; ++r) hn::StoreU(sum[r], d, sums + r * sums_stride + j);
-      }
-    }
-    for (; j < n; ++j)
-      for (int r = 0; r < kRows; ++r) {
-        T sum = sums[r * sums_stride + j];
-        for (int64_t t = 0; t < steps; ++t)
-          sum = add_product(sum, few[r * few_stride + s + t],
-                            widened<From, T>(from[t * k_stride + j]));
-        sums[r * sums_stride + j] = sum;
-      }
-  }
-}
-
-// kRows x kCols dot products along contiguous k.
-template <int kRows, int kCols, class From, class T>
-void dots(int64_t k, const T* few, int64_t few_stride, const From* many, int64_t n_stride, T* out,
-          int64_t out_row, int64_t out_col) {
-  const hn::ScalableTag<T> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  hn::Vec<decltype(d)> sum[kCols][kRows];
-#pragma GCC unroll 4
-  for (int c = 0; c < kCols; ++c)
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) sum[c][r] = hn::Zero(d);
-  int64_t s = 0;
-  for (; s + lanes <= k; s += lanes) {
-    hn::Vec<decltype(d)> factor[kRows];
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) factor[r] = hn::LoadU(d, few + r * few_stride + s);
-#pragma GCC unroll 4
-    for (int c = 0; c < kCols; ++c) {
-      const auto run = load(d, many + c * n_stride + s);
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) sum[c][r] = multiply_add(factor[r], run, sum[c][r]);
-    }
-  }
-  if (s < k)
-    for (int c = 0; c < kCols; ++c) {
-      const auto run = load_n(d, many + c * n_stride + s, k - s);
-      for (int r = 0; r < kRows; ++r)
-        sum[c][r] = multiply_add(load_n(d, few + r * few_stride + s, k - s), run, sum[c][r]);
-    }
-  for (int c = 0; c < kCols; ++c)
-    for (int r = 0; r < kRows; ++r)
-      out[r * out_row + c * out_col] = hn::GetLane(hn::SumOfLanes(d, sum[c][r]));
-}
-
-template <int kRows, class From, class T>
-void skinny_rows(int64_t n, int64_t k, const T* few, const From* many, int64_t k_stride,
-                 int64_t n_stride, T* out, int64_t out_row, int64_t out_col) {
-  if (k_stride == 1) {
-    int64_t j = 0;
-    for (; j + 4 <= n; j += 4)
-      dots<kRows, 4>(k, few, k, many + j * n_stride, n_stride, out + j * out_col, out_row, out_col);
-    for (; j < n; ++j)
-      dots<kRows, 1>(k, few, k, many + j * n_stride, n_stride, out + j * out_col, out_row, out_col);
-    return;
-  }
-  constexpr int64_t kColumns = 1024;  // the sums stay in the first-level cache
-  alignas(64) T sums[kRows * kColumns];
-  for (int64_t j = 0; j < n; j += kColumns) {
-    const int64_t cols = std::min(kColumns, n - j);
-    if (out_col == 1) {
-      add_steps<kRows>(cols, k, few, k, many + j, k_stride, out + j, out_row);
-      continue;
-    }
-    add_steps<kRows>(cols, k, few, k, many + j, k_stride, sums, kColumns);
-    for (int r = 0; r < kRows; ++r)
-      for (int64_t i = 0; i < cols; ++i)
-        out[r * out_row + (j + i) * out_col] = sums[r * kColumns + i];
-  }
-}
-
-void Skinny(tenon_dtype from, int64_t m, int64_t n, int64_t k, const void* few, const void* many,
-            int64_t k_stride, int64_t n_stride, void* out, int64_t out_row, int64_t out_col) {
-  const auto as = [&](auto type) {
-    using From = decltype(type);
-    using T = typename SumOf<From>::type;
-    const T* f = static_cast<const T*>(few);
-    const From* x = static_cast<const From*>(many);
-    T* y = static_cast<T*>(out);
-    for (int64_t left = m; left > 0;) {
-      const int rows = std::is_same_v<From, double> ? 1 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-      if constexpr (!std::is_same_v<From, double>) {
-        if (rows == 4) skinny_rows<4>(n, k, f, x, k_stride, n_stride, y, out_row, out_col);
-        if (rows == 2) skinny_rows<2>(n, k, f, x, k_stride, n_stride, y, out_row, out_col);
-      }
-      if (rows == 1) skinny_rows<1>(n, k, f, x, k_stride, n_stride, y, out_row, out_col);
-      left -= rows, f += rows * k, y += rows * out_row;
-    }
-  };
-  with_storage(from, as);
-}
-
 }  // namespace tenon::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -255,14 +129,8 @@ HWY_AFTER_NAMESPACE();
 namespace tenon::cpu {
 
 HWY_EXPORT(TileProducts);
-HWY_EXPORT(Skinny);
 
 void tile_products(const TileProduct& product) { HWY_DYNAMIC_DISPATCH(TileProducts)(product); }
-void gemm_skinny(tenon_dtype from, int64_t m, int64_t n, int64_t k, const void* few,
-                 const void* many, int64_t k_stride, int64_t n_stride, void* out, int64_t out_row,
-                 int64_t out_col) {
-  HWY_DYNAMIC_DISPATCH(Skinny)(from, m, n, k, few, many, k_stride, n_stride, out, out_row, out_col);
-}
 
 }  // namespace tenon::cpu
 #endif

@@ -8,6 +8,7 @@
 // after foreach_target
 #include "gemm-inl.h"
 #include "simd-inl.h"
+#include "transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
@@ -29,54 +30,19 @@ struct Panel {
     hn::Store(v, d, all);
     std::copy_n(all, end() - at, at);
   }
-};
-
-// Transposes four rows of 32-bit elements within each 128-bit block: r[t] then holds elements t of
-// each block.
-template <class D, class V>
-HWY_INLINE void turn_blocks(D d, V* r) {
-  const hn::Repartition<uint64_t, D> pairs;
-  const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, r[0], r[1]));
-  const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, r[0], r[1]));
-  const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, r[2], r[3]));
-  const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(d, r[2], r[3]));
-  r[0] = hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23));
-  r[1] = hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23));
-  r[2] = hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23));
-  r[3] = hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23));
-}
-
-// Transposes as many rows as a vector has lanes. Reads r, and passes the columns to columns(i, v),
-// in any order.
-template <class D, class V, class Columns>
-HWY_INLINE void transpose(D d, V* r, Columns&& columns) {
-  constexpr int kLanes = hn::MaxLanes(D());
-#pragma GCC unroll 4
-  for (int g = 0; g < kLanes; g += 4) turn_blocks(d, r + g);
-#pragma GCC unroll 4
-  for (int t = 0; t < 4; ++t) {
-    if constexpr (kLanes == 4) {
-      columns(t, r[t]);
-    } else if constexpr (kLanes == 8) {
-      columns(t, hn::ConcatLowerLower(d, r[4 + t], r[t]));
-      columns(4 + t, hn::ConcatUpperUpper(d, r[4 + t], r[t]));
-    } else {
-      static_assert(kLanes == 16);
-      const V even01 = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(r[4 + t]), r[t]);
-      const V odd01 = hn::OddEvenBlocks(r[4 + t], hn::SwapAdjacentBlocks(r[t]));
-      const V even23 = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(r[12 + t]), r[8 + t]);
-      const V odd23 = hn::OddEvenBlocks(r[12 + t], hn::SwapAdjacentBlocks(r[8 + t]));
-      columns(t, hn::ConcatLowerLower(d, even23, even01));
-      columns(4 + t, hn::ConcatLowerLower(d, odd23, odd01));
-      columns(8 + t, hn::ConcatUpperUpper(d, even23, even01));
-      columns(12 + t, hn::ConcatUpperUpper(d, odd23, odd01));
-    }
+  // For steps that are not written one after the other: leaves the next step as it is.
+  template <class D>
+  HWY_INLINE void store_exact(D d, hn::Vec<D> v, int64_t step, int64_t w) const {
+    To* const at = to + step * panel + w;
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+    panel - w >= lanes ? hn::StoreU(v, d, at) : store_n(d, v, at, static_cast<size_t>(panel - w));
   }
-}
+};
 
 // Elements are contiguous along the steps: transposes one vector of elements at a time.
 template <class From>
-void pack_along_steps(const From* data, int64_t width_stride, const Panel<float>& p) {
+void pack_along_steps(const From* data, int64_t width_stride, int64_t lanes,
+                      const Panel<float>& p) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   constexpr int64_t kLanes = hn::MaxLanes(d);
@@ -101,6 +67,11 @@ void pack_along_steps(const From* data, int64_t width_stride, const Panel<float>
       }
       V columns[kLanes];
       transpose(d, r, [&](int i, V v) HWY_ATTR { columns[i] = v; });
+      if (lanes > 1) {
+        const LaneOrder order{p.steps, lanes};
+        for (int64_t i = 0; i < steps; ++i) p.store_exact(d, columns[i], order.position(s + i), w);
+        continue;
+      }
 #pragma GCC unroll 16
       for (int64_t i = 0; i < kLanes; ++i)
         if (i < steps) p.store(d, columns[i], s + i, w);
@@ -178,7 +149,7 @@ void pack_one_by_one(const From* data, int64_t width_stride, int64_t step_stride
 
 template <class From>
 void pack(const From* data, int64_t width_stride, int64_t step_stride, int64_t width, int64_t steps,
-          int64_t panel, int64_t panel_steps, void* packed) {
+          int64_t panel, int64_t panel_steps, void* packed, int64_t lane_count) {
   using To = typename SumOf<From>::type;
   To* const to = static_cast<To*>(packed);
   if (const int64_t last = width / panel * panel; last < width)
@@ -195,7 +166,7 @@ void pack(const From* data, int64_t width_stride, int64_t step_stride, int64_t w
     const From* const from = data + w * width_stride;
     if constexpr (std::is_same_v<To, float>) {
       if (vectors && step_stride == 1) {
-        pack_along_steps(from, width_stride, p);
+        pack_along_steps(from, width_stride, lane_count, p);
         continue;
       }
     }
@@ -204,11 +175,12 @@ void pack(const From* data, int64_t width_stride, int64_t step_stride, int64_t w
 }
 
 void Pack(tenon_dtype from, const void* data, int64_t width_stride, int64_t step_stride,
-          int64_t width, int64_t steps, int64_t panel, int64_t panel_steps, void* packed) {
+          int64_t width, int64_t steps, int64_t panel, int64_t panel_steps, void* packed,
+          int64_t lanes) {
   const auto as = [&](auto type) {
     using From = decltype(type);
     pack(static_cast<const From*>(data), width_stride, step_stride, width, steps, panel,
-         panel_steps, packed);
+         panel_steps, packed, lanes);
   };
   if (from == TENON_DTYPE_I8) return as(int8_t{});
   if (from == TENON_DTYPE_U8) return as(uint8_t{});
@@ -224,9 +196,10 @@ namespace tenon::cpu {
 HWY_EXPORT(Pack);
 
 void gemm_pack(tenon_dtype from, const void* data, int64_t width_stride, int64_t step_stride,
-               int64_t width, int64_t steps, int64_t panel, int64_t panel_steps, void* packed) {
+               int64_t width, int64_t steps, int64_t panel, int64_t panel_steps, void* packed,
+               int64_t lanes) {
   HWY_DYNAMIC_DISPATCH(Pack)
-  (from, data, width_stride, step_stride, width, steps, panel, panel_steps, packed);
+  (from, data, width_stride, step_stride, width, steps, panel, panel_steps, packed, lanes);
 }
 
 }  // namespace tenon::cpu

@@ -32,7 +32,7 @@ struct Place {
   const T* next;  // of b: a quarter of a step's elements is prefetched per step
   T* c;
   int64_t ldc;
-  const T* fetched;  // destination of c to prefetch, and its row stride
+  const T* fetched;  // destination of c to prefetch, or nullptr, and its row stride
   int64_t fetched_stride;
   int64_t steps;
   int rows;  // that exist
@@ -55,7 +55,7 @@ void panel_tile(const Place<T>& p) {
   // Prefetches one line of c per step, down the rows; three lines per row, because rows are not
   // aligned. Then prefetches the next panel of b.
   int64_t done = 0;
-  for (int phase = 0; phase <= kVectors + 1; ++phase) {
+  for (int phase = p.fetched ? 0 : kVectors + 1; phase <= kVectors + 1; ++phase) {
     const bool of_c = phase <= kVectors;
     const T* fetched = !of_c              ? p.next
                        : phase < kVectors ? p.fetched + phase * lanes
@@ -112,7 +112,7 @@ void tile_at(const Place<T>& p, int64_t cols) {
                        .next = p.next,
                        .c = sums,
                        .ldc = kWidth,
-                       .fetched = p.c,
+                       .fetched = p.fetched ? p.c : nullptr,
                        .fetched_stride = p.ldc,
                        .steps = p.steps,
                        .rows = p.rows,
@@ -128,6 +128,18 @@ void tile_at(const Place<T>& p, int64_t cols) {
     }
 }
 
+// The tile of each lane's steps, one after the other.
+template <class T>
+void by_lanes(Place<T> p, int64_t cols, const LaneOrder& order) {
+  const int64_t width = kPanelVectors * static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+  for (int64_t lane = 0; lane < order.lanes; ++lane) {
+    p.steps = order.begin(lane + 1) - order.begin(lane);
+    tile_at(p, cols);
+    p.a += kPanelRows * p.steps, p.b += width * p.steps, p.next += width / 4 * p.steps;
+    p.fetched = nullptr, p.add = true;
+  }
+}
+
 template <class T>
 void panel_products_of(const PanelProduct& p) {
   const int64_t width = kPanelVectors * static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
@@ -139,17 +151,22 @@ void panel_products_of(const PanelProduct& p) {
     T* c = static_cast<T*>(p.c) + j;
     int64_t tile = 0;
     for (int64_t i = 0; i < p.m; i += kPanelRows, ++tile) {
-      const Place<T> place{.a = a,
-                           .b = b,
-                           .next = tile < 4 ? after + tile * p.steps * width / 4 : b,
-                           .c = c,
-                           .ldc = p.ldc,
-                           .fetched = c,
-                           .fetched_stride = p.ldc,
-                           .steps = p.steps,
-                           .rows = static_cast<int>(std::min<int64_t>(kPanelRows, p.m - i)),
-                           .add = p.add};
-      tile_at(place, std::min(width, p.n - j));
+      Place<T> place{.a = a,
+                     .b = b,
+                     .next = tile < 4 ? after + tile * p.steps * width / 4 : b,
+                     .c = c,
+                     .ldc = p.ldc,
+                     .fetched = c,
+                     .fetched_stride = p.ldc,
+                     .steps = p.steps,
+                     .rows = static_cast<int>(std::min<int64_t>(kPanelRows, p.m - i)),
+                     .add = p.add};
+      const int64_t cols = std::min(width, p.n - j);
+      if (p.lanes == 1) {
+        tile_at(place, cols);
+      } else {
+        by_lanes(place, cols, {p.steps, p.lanes});
+      }
       a += kPanelRows * p.steps, c += kPanelRows * p.ldc;
     }
   }
@@ -168,7 +185,7 @@ void PanelProducts(const PanelProduct& p) {
 
 GemmPanels Panels(tenon_dtype sum) {
   const int64_t bytes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<uint8_t>()));
-  return {kPanelRows, kPanelVectors * bytes / (sum == TENON_DTYPE_F64 ? 8 : 4)};
+  return {kPanelRows, kPanelVectors * bytes / (sum == TENON_DTYPE_F64 ? 8 : 4), bytes / 4};
 }
 
 }  // namespace tenon::cpu::HWY_NAMESPACE

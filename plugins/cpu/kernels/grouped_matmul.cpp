@@ -117,10 +117,12 @@ struct Product {
   RowGroups g;
   int64_t chunk = 0;  // rows at a time
   int slots = 1;
+  bool row_bits = false;              // see Gemm
   int64_t gathered = 0, scratch = 0;  // offsets
 
   Gemm gemm(int64_t m) const {
-    return {m, g.out, g.in, {g.dtype, g.in, 1}, g.matrix(), false, slots};
+    return {m, g.out,   g.in, {g.dtype, g.in, 1}, g.matrix(), false, slots, F32Precision::ieee,
+            0, row_bits};
   }
 
   void run(const sdk::Call& c) const {
@@ -157,6 +159,7 @@ sdk::Kernel make_grouped_matmul(const sdk::op::grouped_matmul& n, const sdk::Nod
   const RowGroups& g = product.g;
   product.chunk = std::min(g.rows, kGroupRows);
   product.slots = widest_arena();
+  product.row_bits = n.w.frozen();
   product.gathered = scratch.take(product.chunk * g.in * element_bytes(g.dtype));
   product.scratch =
       scratch.take(max_scratch(product.chunk, [&](int64_t m) { return product.gemm(m); }));

@@ -164,7 +164,7 @@ sdk::Kernel make_product(const Attributes& at, const sdk::Value& a, const sdk::V
   epilogue.alpha = at.alpha, epilogue.n = right.cols;
   work.epilogue = epilogue;
   work.gemm = Gemm(left.rows, right.cols, left.cols, left.layout, right.layout,
-                   epilogue.sum == y.dtype, widest_arena(), at.f32_precision());
+                   epilogue.sum == y.dtype, widest_arena(), at.f32_precision(), 0, b.frozen());
   const bool spread = work.a_offsets.size() > 1 && work.gemm.flops() < 32e6;
   work.slots = spread ? widest_arena() : 0;
 

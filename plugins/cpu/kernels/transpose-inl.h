@@ -14,7 +14,7 @@ namespace tenon::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Four vectors of floats become their columns: block b of to[k], of four floats, has element
-// 4 * b + k of the four vectors.
+// 4 * b + k of the four vectors. May run in place.
 template <class V>
 HWY_INLINE void transpose_in_blocks(const V* from, V* to) {
   const hn::ScalableTag<float> d;
@@ -24,10 +24,40 @@ HWY_INLINE void transpose_in_blocks(const V* from, V* to) {
     *lower = hn::BitCast(d, hn::InterleaveLower(wide, a, b));
     *upper = hn::BitCast(d, hn::InterleaveUpper(wide, a, b));
   };
-  join(hn::InterleaveLower(d, from[0], from[1]), hn::InterleaveLower(d, from[2], from[3]), to,
-       to + 1);
-  join(hn::InterleaveUpper(d, from[0], from[1]), hn::InterleaveUpper(d, from[2], from[3]), to + 2,
-       to + 3);
+  const V low01 = hn::InterleaveLower(d, from[0], from[1]),
+          low23 = hn::InterleaveLower(d, from[2], from[3]),
+          high01 = hn::InterleaveUpper(d, from[0], from[1]),
+          high23 = hn::InterleaveUpper(d, from[2], from[3]);
+  join(low01, low23, to, to + 1);
+  join(high01, high23, to + 2, to + 3);
+}
+
+// Transposes as many rows as a vector has lanes. Overwrites r, and passes the columns to
+// columns(i, v), in any order.
+template <class D, class V, class Columns>
+HWY_INLINE void transpose(D d, V* r, Columns&& columns) {
+  constexpr int kLanes = hn::MaxLanes(D());
+#pragma GCC unroll 4
+  for (int g = 0; g < kLanes; g += 4) transpose_in_blocks(r + g, r + g);
+#pragma GCC unroll 4
+  for (int t = 0; t < 4; ++t) {
+    if constexpr (kLanes == 4) {
+      columns(t, r[t]);
+    } else if constexpr (kLanes == 8) {
+      columns(t, hn::ConcatLowerLower(d, r[4 + t], r[t]));
+      columns(4 + t, hn::ConcatUpperUpper(d, r[4 + t], r[t]));
+    } else {
+      static_assert(kLanes == 16);
+      const V even01 = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(r[4 + t]), r[t]);
+      const V odd01 = hn::OddEvenBlocks(r[4 + t], hn::SwapAdjacentBlocks(r[t]));
+      const V even23 = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(r[12 + t]), r[8 + t]);
+      const V odd23 = hn::OddEvenBlocks(r[12 + t], hn::SwapAdjacentBlocks(r[8 + t]));
+      columns(t, hn::ConcatLowerLower(d, even23, even01));
+      columns(4 + t, hn::ConcatLowerLower(d, odd23, odd01));
+      columns(8 + t, hn::ConcatUpperUpper(d, even23, even01));
+      columns(12 + t, hn::ConcatUpperUpper(d, odd23, odd01));
+    }
+  }
 }
 
 // columns[k * pitch + r] = element k of from[r], for four vectors and all lanes.

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -198,6 +199,54 @@ TEST_CASE("b packed before the run gives the same bits") {
       const std::vector<float> usual = multiply(a, b, true, false);
       CHECK(std::memcmp(c.data(), usual.data(), c.size() * sizeof(float)) == 0);
     }
+}
+
+// The product of the first m rows of a, with row_bits; packed: b is packed before the run, if it may.
+std::vector<float> first_rows(const Matrix& a, const Matrix& b, int64_t m, bool direct,
+                              bool packed) {
+  Gemm gemm(m, b.cols, a.cols, a.operand(), b.operand(), direct, 2, F32Precision::ieee, 0, true);
+  std::vector<std::byte> panels;
+  if (packed && gemm.wants_packed_b()) {
+    panels.resize(gemm.packed_bytes());
+    gemm.pack_b(b.bytes.data(), panels.data());
+    gemm.take_packed_b();
+  }
+  std::vector<std::byte> scratch(gemm.scratch());
+  std::vector<float> c(m * b.cols, -7.0f);
+  const auto sink = [&](const GemmBlock& block) {
+    if (direct) return;
+    for (int64_t i = 0; i < block.rows; ++i)
+      std::copy_n(static_cast<const float*>(block.sums) + i * block.ld, block.cols,
+                  c.data() + (block.i0 + i) * b.cols + block.j0);
+  };
+  gemm.run(a.bytes.data(), panels.empty() ? b.bytes.data() : panels.data(), c.data(),
+           scratch.data(), sink, false);
+  return c;
+}
+
+TEST_CASE("row_bits: a row has the same bits, whatever the number of rows is") {
+  std::mt19937 random(7);
+  constexpr int64_t kRows = 700;  // both operands are packed as the shared one
+  for (const tenon_dtype t : {TENON_DTYPE_F32, TENON_DTYPE_F16, TENON_DTYPE_BF16})
+    for (const int64_t k : {1, 40, 255, 256, 530, 1100, 2063})
+      for (const int64_t n : {1, 3, 7, 47, 130})
+        for (const bool turned : {false, true}) {
+          Matrix a(kRows, k, TENON_DTYPE_F32, false), b(k, n, t, turned);
+          a.fill(random, 1), b.fill(random, 1);
+          CAPTURE(t);
+          CAPTURE(k);
+          CAPTURE(n);
+          CAPTURE(turned);
+          const std::vector<float> all = first_rows(a, b, kRows, true, false);
+          CHECK(worst_error(a, b, all) < 6e-7);  // sums of hundreds of terms
+          for (const int64_t m : {1, 2, 3, 4, 5, 8, 14, 33, 64, 130})
+            for (const bool direct : {false, true})
+              for (const bool packed : {false, true}) {
+                CAPTURE(m);
+                const std::vector<float> some = first_rows(a, b, m, direct, packed);
+                CHECK(std::memcmp(some.data(), all.data(), some.size() * sizeof(float)) == 0);
+              }
+        }
 }
 
 TEST_CASE("the same bits however the work is spread") {

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// llm_bits MODEL f32|int8: reads one prompt in many ways on the cpu and compares the logits behind
+// its tokens bit by bit: in one call, in pieces, among the sequences of 15 other slots, and behind a
+// prefix that another sequence has left. Prints the ways that differ; exit status 1 if there are any.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "llm/engine.hpp"
+
+using namespace tenon;
+using namespace tenon::llm;
+
+namespace {
+
+constexpr int64_t kContext = 720, kPrompt = 700, kSlots = 16, kTogether = 256;
+
+std::vector<int64_t> tokens_of(unsigned seed, int64_t count, int64_t vocab) {
+  std::mt19937 random(seed);
+  std::vector<int64_t> tokens(static_cast<size_t>(count));
+  for (int64_t& t : tokens) t = static_cast<int64_t>(random() % static_cast<uint64_t>(vocab));
+  return tokens;
+}
+
+class Check {
+ public:
+  Check(const Runtime& runtime, const char* model, Products products)
+      : alone_(runtime, model, options(products, 1)),
+        many_(runtime, model, options(products, kSlots)),
+        vocab_(alone_.config().vocab),
+        prompt_(tokens_of(1, kPrompt, vocab_)),
+        wanted_(alone_.all_logits(prompt_)) {}
+
+  bool run() {
+    for (const int64_t size : {1, 7, 33, 512}) pieces(alone_, 0, size, "alone");
+    pieces(alone_, 0, kPrompt, "alone");
+    pieces(many_, 5, 100, "a slot of 16");
+    company();
+    prefix(alone_, 0, "alone");
+    prefix(many_, 3, "a slot of 16");
+    return good_;
+  }
+
+ private:
+  static EngineOptions options(Products products, int64_t slots) {
+    return {.device = "cpu", .context = kContext, .slots = slots, .products = products};
+  }
+  std::vector<int64_t> cut(const std::vector<int64_t>& from, int64_t begin, int64_t end) const {
+    return {from.begin() + begin, from.begin() + end};
+  }
+
+  void same(const std::string& way, int64_t read, const std::vector<float>& logits) {
+    const float* const wanted = wanted_.data() + (read - 1) * vocab_;
+    if (static_cast<int64_t>(logits.size()) == vocab_ &&
+        std::memcmp(logits.data(), wanted, logits.size() * sizeof(float)) == 0)
+      return;
+    good_ = false;
+    if (++reported_[way] > 1) return;
+    double most = 0;
+    for (size_t i = 0; i < logits.size(); ++i)
+      most = std::max(most, static_cast<double>(std::abs(logits[i] - wanted[i])));
+    std::printf("%s: other logits behind %lld tokens, by up to %.3g\n", way.c_str(),
+                static_cast<long long>(read), most);
+  }
+
+  void pieces(Engine& engine, int64_t slot, int64_t size, const std::string& where) {
+    engine.clear(slot);
+    for (int64_t at = 0; at < kPrompt; at += size) {
+      const int64_t end = std::min(kPrompt, at + size);
+      const Engine::Piece piece{.slot = slot, .tokens = cut(prompt_, at, end)};
+      same(where + ", pieces of " + std::to_string(size), end,
+           engine.step({&piece, 1}, true)[0].logits);
+    }
+  }
+
+  // The first tokens one by one, while the other slots read tokens and pieces of their own.
+  void company() {
+    for (int64_t slot = 0; slot < kSlots; ++slot) many_.clear(slot);
+    const std::vector<int64_t> other = tokens_of(2, kPrompt, vocab_);
+    for (int64_t i = 0; i < kTogether; ++i) {
+      std::vector<Engine::Piece> all = {{.slot = 7, .tokens = {prompt_[static_cast<size_t>(i)]}}};
+      for (int64_t slot = 0; slot < kSlots; ++slot) {
+        if (slot == 7 || (i + slot) % 5 == 0) continue;
+        if (many_.length(slot) > 60 + 20 * slot) many_.clear(slot);
+        const int64_t more = (i + slot) % 61 == 0 ? 9 : 1, at = (i * 3 + slot) % (kPrompt - more);
+        all.push_back({.slot = slot, .tokens = cut(other, at, at + more)});
+      }
+      same("token by token among 16 slots", i + 1, many_.step(all, true)[0].logits);
+    }
+  }
+
+  // The first tokens stay in the cache when another continuation is dropped.
+  void prefix(Engine& engine, int64_t slot, const std::string& where) {
+    for (const int64_t kept : {95, 333}) {
+      engine.clear(slot);
+      const Engine::Piece first{.slot = slot, .tokens = cut(prompt_, 0, kept)},
+          other{.slot = slot, .tokens = tokens_of(3, 200, vocab_)},
+          rest{.slot = slot, .tokens = cut(prompt_, kept, kPrompt)};
+      const std::string way = where + ", behind a prefix of " + std::to_string(kept);
+      same(way, kept, engine.step({&first, 1}, true)[0].logits);
+      engine.step({&other, 1}, false);
+      engine.truncate(slot, kept);
+      same(way, kPrompt, engine.step({&rest, 1}, true)[0].logits);
+    }
+  }
+
+  Engine alone_, many_;
+  int64_t vocab_;
+  std::vector<int64_t> prompt_;
+  std::vector<float> wanted_;  // behind each token
+  std::map<std::string, int> reported_;
+  bool good_ = true;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    if (argc != 3) throw Error(TENON_INVALID_ARGUMENT, "expected MODEL f32|int8");
+    const Runtime runtime;
+    Check check(runtime, argv[1],
+                std::strcmp(argv[2], "int8") == 0 ? Products::int8 : Products::f32);
+    return check.run() ? 0 : 1;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "llm_bits: %s\n", e.what());
+    return 2;
+  }
+}
