@@ -17,7 +17,7 @@ MODELS = {
     "own": {"hidden": 192, "heads": 3, "kv_heads": 3, "ffn": 320},
 }
 # The products of a format have kernels of their own; the models differ in shapes.
-FORMATS = {"tiny": ["F32"], "shared": ["F32", "F16", "BF16", "Q5_0", "Q4_K_M"], "own": ["F32"]}
+FORMATS = {"tiny": ["F32"], "shared": ["F32", "F16", "BF16", "Q5_0", "Q8_0", "Q4_K_M"], "own": ["F32"]}
 SOME = {"tiny": ["F32"], "shared": ["F32", "Q4_K_M"]}  # with fewer lanes
 failures = []
 

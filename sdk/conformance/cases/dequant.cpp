@@ -101,6 +101,8 @@ const std::vector<Form>& more_forms() {
 
 // The sum over K of an error that is the same share of every product.
 constexpr Tolerance kOfBytes{.factor = 4e5};
+// Elements that are rounded to f16 or bf16, in halves of a unit of f32.
+constexpr Tolerance kOfF16 = scaled(0x1p-12 * 0x1p24), kOfBf16 = scaled(0x1p-9 * 0x1p24);
 
 void product_row(Suite& s, tenon_dtype format, const Form& f, const char* compute) {
   const std::string_view form = compute;
@@ -137,7 +139,10 @@ void product_row(Suite& s, tenon_dtype format, const Form& f, const char* comput
                  return n.bias ? b.binary("add", sum, b.abs(n.bias)) : sum;
                });
              },
-         .tolerance = bytes ? kOfBytes : product_of(depth),
+         .tolerance = bytes           ? kOfBytes
+                      : form == "f32" ? product_of(depth)
+                      : form == "f16" ? kOfF16
+                                      : kOfBf16,
          .decomposed = 2,
          .gradient = !bytes && f.x != Dims{0} && f.x != Dims{130} && f.out > 0,
          .scales = {1}});
