@@ -166,9 +166,11 @@ HWY_INLINE void add_lanes(const V* sum, bool first, float* total) {
   }
 }
 
-// kRows x kCols dot products along contiguous steps, by lanes.
+// kRows x kCols dot products along contiguous steps, by lanes. next: elements to the columns that
+// follow, whose lines are fetched: columns are too short for the processor to notice in time.
 template <int kRows, int kCols, class From>
-HWY_INLINE void dots(const SkinnyProduct& p, const float* few, const From* many, float* out) {
+HWY_INLINE void dots(const SkinnyProduct& p, const float* few, const From* many, int64_t next,
+                     float* out) {
   const hn::ScalableTag<float> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   float total[kRows][kCols] = {};
@@ -186,7 +188,9 @@ HWY_INLINE void dots(const SkinnyProduct& p, const float* few, const From* many,
       for (int r = 0; r < kRows; ++r) factor[r] = hn::LoadU(d, few + r * p.k + s);
 #pragma GCC unroll 4
       for (int c = 0; c < kCols; ++c) {
-        const auto run = load(d, many + c * p.n_stride + s);
+        const From* const at = many + c * p.n_stride + s;
+        hwy::Prefetch(at + next);
+        const auto run = load(d, at);
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) sum[r][c] = multiply_add(factor[r], run, sum[r][c]);
       }
@@ -207,8 +211,10 @@ template <int kRows, class From>
 void steps_by_lanes(const SkinnyProduct& p, const float* few, float* out) {
   const From* const many = static_cast<const From*>(p.many);
   int64_t j = 0;
-  for (; j + 4 <= p.n; j += 4) dots<kRows, 4>(p, few, many + j * p.n_stride, out + j * p.out_col);
-  for (; j < p.n; ++j) dots<kRows, 1>(p, few, many + j * p.n_stride, out + j * p.out_col);
+  for (; j + 4 <= p.n; j += 4)
+    dots<kRows, 4>(p, few, many + j * p.n_stride, j + 8 <= p.n ? 4 * p.n_stride : 0,
+                   out + j * p.out_col);
+  for (; j < p.n; ++j) dots<kRows, 1>(p, few, many + j * p.n_stride, 0, out + j * p.out_col);
 }
 
 // Contiguous steps of f64, kCols columns, by lanes.
