@@ -153,6 +153,7 @@ import tiny_model
 tiny_model.make(sys.argv[1])
 PY
 enter /tmp/chat /tmp/tiny Hello > "$work/said"
+[ "$(wc -c < "$work/said")" -gt 1 ] || fail "chat said nothing"  # one byte is the newline
 mkdir "$root/tmp/plugins"
 cp "$work/examples/build/tenon_plugin_mini.so" "$root/tmp/plugins/"
 enter /usr/bin/tenon devices --plugin-dir /tmp/plugins > "$work/devices"

@@ -50,13 +50,18 @@ bool runs_on_cpu(const Runtime& runtime, const std::string& device) {
   return device == "cpu" || (device == "auto" && only_cpu);
 }
 
-// No random numbers, and nothing that changes the order of the logits.
-bool takes_most_likely(const SampleOptions& o) {
-  return o.temperature == 0 && o.repetition_penalty == 1 && o.presence_penalty == 0 &&
-         o.frequency_penalty == 0 && o.logit_bias.empty();
-}
-
 }  // namespace
+
+bool is_model_file(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (status.type() == std::filesystem::file_type::not_found)
+    throw Error(TENON_NOT_FOUND, path + ": no such file or folder");
+  if (error) throw Error(TENON_IO_ERROR, path + ": " + error.message());
+  if (std::filesystem::is_directory(status)) return false;
+  if (std::filesystem::is_regular_file(status)) return true;
+  throw Error(TENON_IO_ERROR, path + ": expected a folder or a GGUF file");
+}
 
 struct Engine::Parts {
   struct Runner {
@@ -174,7 +179,7 @@ struct Engine::Parts {
 };
 
 Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOptions& options) {
-  if (is_gguf(model)) {
+  if (is_model_file(model)) {
     const GgufModel file(model);
     ModelConfig config = file.config();
     // GPUs have no kernel for products of experts in blocks.
@@ -247,14 +252,10 @@ bool Engine::truncate(int64_t slot, int64_t length) {
   return can;
 }
 
-std::vector<Engine::Next> Engine::step(
-    std::span<const Piece> pieces, bool want_logits,
-    const std::function<bool(int64_t read, int64_t total)>& progress) {
-  Parts& p = *parts_;
+void Engine::check(std::span<const Piece> pieces) const {
+  const Parts& p = *parts_;
   std::set<int64_t> slots;
-  std::vector<size_t> single;  // pieces of one token
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    const Piece& piece = pieces[i];
+  for (const Piece& piece : pieces) {
     p.check_slot(piece.slot);
     if (!slots.insert(piece.slot).second)
       throw Error(TENON_INVALID_ARGUMENT,
@@ -263,8 +264,17 @@ std::vector<Engine::Next> Engine::step(
       throw Error(TENON_INVALID_ARGUMENT, "engine: expected at least one token in each piece");
     for (const int64_t token : piece.tokens) p.check_token(token);
     p.check_room(piece.slot, static_cast<int64_t>(piece.tokens.size()));
-    if (piece.tokens.size() == 1) single.push_back(i);
   }
+}
+
+std::vector<Engine::Next> Engine::step(
+    std::span<const Piece> pieces, bool want_logits,
+    const std::function<bool(int64_t read, int64_t total)>& progress) {
+  check(pieces);
+  Parts& p = *parts_;
+  std::vector<size_t> single;  // pieces of one token
+  for (size_t i = 0; i < pieces.size(); ++i)
+    if (pieces[i].tokens.size() == 1) single.push_back(i);
   std::vector<Next> out(pieces.size());
   const auto take = [&](Next& to, const std::vector<int64_t>& tokens,
                         const std::vector<float>& logits, size_t row) {
@@ -286,6 +296,8 @@ std::vector<Engine::Next> Engine::step(
     take(out[i], tokens, logits, 0);
   }
   if (single.size() < 2) return out;
+  if (progress && !progress(0, static_cast<int64_t>(single.size())))
+    throw Error(TENON_CANCELLED, "engine: the step was cancelled");
   // All slots take part; those without a piece count no token.
   const int64_t batch = p.options.slots;
   std::vector<int64_t> tokens(static_cast<size_t>(batch), 0), counts(tokens);
@@ -316,16 +328,21 @@ std::vector<float> Engine::all_logits(
   p.check_room(0, static_cast<int64_t>(tokens.size()));
   std::vector<float> out;
   const std::span<const int64_t> all(tokens);
-  for (size_t at = 0; at < tokens.size();) {
-    const auto left = static_cast<int64_t>(tokens.size() - at);
-    if (progress && !progress(static_cast<int64_t>(at), static_cast<int64_t>(tokens.size())))
-      throw Error(TENON_CANCELLED, "engine: reading was cancelled");
-    const int64_t time = p.next_time(left), count = std::min(time, left);
-    Context& run = p.run_one(0, all.subspan(at, static_cast<size_t>(count)), time, true);
-    const std::vector<float> logits = run.get<float>("logits");
-    out.insert(out.end(), logits.begin(),
-               logits.begin() + static_cast<ptrdiff_t>(count * p.config.vocab));
-    at += static_cast<size_t>(count);
+  try {
+    for (size_t at = 0; at < tokens.size();) {
+      const auto left = static_cast<int64_t>(tokens.size() - at);
+      if (progress && !progress(static_cast<int64_t>(at), static_cast<int64_t>(tokens.size())))
+        throw Error(TENON_CANCELLED, "engine: reading was cancelled");
+      const int64_t time = p.next_time(left), count = std::min(time, left);
+      Context& run = p.run_one(0, all.subspan(at, static_cast<size_t>(count)), time, true);
+      const std::vector<float> logits = run.get<float>("logits");
+      out.insert(out.end(), logits.begin(),
+                 logits.begin() + static_cast<ptrdiff_t>(count * p.config.vocab));
+      at += static_cast<size_t>(count);
+    }
+  } catch (...) {
+    clear(0);
+    throw;
   }
   clear(0);
   return out;

@@ -58,6 +58,10 @@ struct GenerateOptions {
 
 enum class Finish : uint8_t { length, end_token, context_full, stopped };
 
+// True if the model is a file, which must be a GGUF file, and false if it is a folder. Throws
+// NOT_FOUND if nothing is there, and IO_ERROR if it is neither.
+bool is_model_file(const std::string& path);
+
 class Engine {
  public:
   // model: a folder of Hugging Face, with config.json and safetensors files, or a GGUF file.
@@ -89,17 +93,21 @@ class Engine {
   };
   // Appends the tokens of each piece to the sequence of its slot; no slot may come twice. Returns
   // what follows each piece. Pieces of one token are read together. Checks all pieces before it
-  // reads any. progress: as in GenerateOptions, for each piece of several tokens; if it returns
-  // false, throws CANCELLED.
+  // reads any. progress: as in GenerateOptions, for each piece of several tokens, and once before
+  // pieces of one token are read together; if it returns false, throws CANCELLED. Each read begins
+  // with a call of progress.
   std::vector<Next> step(std::span<const Piece> pieces, bool want_logits,
                          const std::function<bool(int64_t read, int64_t total)>& progress = {});
+  // The checks of step(): throws INVALID_ARGUMENT for pieces that it refuses.
+  void check(std::span<const Piece> pieces) const;
   int64_t length(int64_t slot) const;
   void clear(int64_t slot);
   // Forgets what stands behind the first `length` tokens of a slot. False if the model cannot, and
   // the slot is cleared then: the state of a recurrent model has no past.
   bool truncate(int64_t slot, int64_t length);
 
-  // Logits behind each token of a sequence, [tokens, vocab]. Uses and clears slot 0.
+  // Logits behind each token of a sequence, [tokens, vocab]. Uses and clears slot 0, also if it
+  // fails.
   std::vector<float> all_logits(
       const std::vector<int64_t>& tokens,
       const std::function<bool(int64_t read, int64_t total)>& progress = {});

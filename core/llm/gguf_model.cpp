@@ -2,7 +2,6 @@
 // Reads language models of GGUF files by the tables of llm/files.
 #include "llm/gguf_model.hpp"
 
-#include <filesystem>
 #include <set>
 
 #include "llm/files/config_keys.hpp"
@@ -57,11 +56,6 @@ std::string without_expert(std::string name) {
 }
 
 }  // namespace
-
-bool is_gguf(const std::string& path) {
-  std::error_code error;
-  return path.ends_with(".gguf") && std::filesystem::is_regular_file(path, error);
-}
 
 GgufModel::GgufModel(const std::string& file)
     : file_(file), model_(std::make_shared<const Gguf>(file)) {}

@@ -12,9 +12,6 @@
 
 namespace tenon::llm {
 
-// True for a regular file whose name ends with .gguf.
-bool is_gguf(const std::string& path);
-
 // A file, mapped. What it returns keeps the mapping.
 class GgufModel {
  public:

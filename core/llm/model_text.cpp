@@ -3,6 +3,7 @@
 #include "llm/model_text.hpp"
 
 #include "llm/arch/config_reader.hpp"
+#include "llm/engine.hpp"
 #include "llm/gguf_model.hpp"
 #include "llm/json_text.hpp"
 #include "llm/model_folder.hpp"
@@ -41,7 +42,7 @@ std::optional<std::string> template_of(const Json& config, const std::string& fi
 }  // namespace
 
 ModelText ModelText::read(const std::string& model) {
-  return is_gguf(model) ? of_gguf(model) : of_folder(model);
+  return is_model_file(model) ? of_gguf(model) : of_folder(model);
 }
 
 ModelText ModelText::of_gguf(const std::string& file) {
@@ -60,10 +61,7 @@ ModelText ModelText::of_folder(const std::string& folder) {
   const std::string tokenizer_file = folder + "/tokenizer.json",
                     config_file = folder + "/tokenizer_config.json";
   const auto json = read_if_there(tokenizer_file);
-  if (!json)
-    throw Error(TENON_NOT_FOUND, folder +
-                                     ": expected a folder with tokenizer.json; hint: a prompt "
-                                     "of token ids needs none (--ids)");
+  if (!json) throw Error(TENON_NOT_FOUND, folder + ": expected a folder with tokenizer.json");
   const std::string config_text = read_if_there(config_file).value_or("");
   ModelText out(Tokenizer::from_json(*json, config_text, tokenizer_file), folder);
   const Json config =

@@ -23,18 +23,19 @@ std::vector<int32_t> ends_of(const Engine& engine, const ModelText* text) {
   return ends;
 }
 
-std::shared_ptr<const Grammar> grammar_of(const GenerationOptions& o) {
-  if (o.json_schema.empty() && o.regex.empty()) return nullptr;
+bool is_guided(const GenerationOptions& o) { return !o.json_schema.empty() || !o.regex.empty(); }
+
+std::shared_ptr<const Grammar> grammar_of(const Session& session, const GenerationOptions& o) {
+  if (!is_guided(o)) return nullptr;
   if (!o.json_schema.empty() && !o.regex.empty())
     throw Error(TENON_INVALID_ARGUMENT, "generate: expected json_schema or regex, got both");
+  if (o.ignore_end)
+    throw Error(TENON_INVALID_ARGUMENT, std::string("generate: expected ignore_end or ") +
+                                            (o.regex.empty() ? "json_schema" : "regex") +
+                                            ", got both");
+  static_cast<void>(session.text());  // a grammar is about text
   if (!o.regex.empty()) return std::make_shared<const Grammar>(std::vector<Part>{regex(o.regex)});
   return std::make_shared<const Grammar>(json_schema(parse_json(o.json_schema, "json_schema")));
-}
-
-// No random numbers, and nothing that changes the order of the logits.
-bool takes_most_likely(const SampleOptions& o) {
-  return o.temperature == 0 && o.repetition_penalty == 1 && o.presence_penalty == 0 &&
-         o.frequency_penalty == 0 && o.logit_bias.empty() && o.top_logprobs < 0;
 }
 
 }  // namespace
@@ -62,8 +63,15 @@ const ModelText& Session::text() const {
 
 std::vector<Engine::Next> Session::run(std::span<const Engine::Piece> pieces, bool want_logits,
                                        const std::function<bool(int64_t, int64_t)>& progress) {
+  engine_.check(pieces);
+  bool began = false;
+  const auto begins = [&](int64_t read, int64_t total) {
+    if (progress && !progress(read, total)) return false;
+    began = true;
+    return true;
+  };
   try {
-    std::vector<Engine::Next> next = engine_.step(pieces, want_logits, progress);
+    std::vector<Engine::Next> next = engine_.step(pieces, want_logits, begins);
     for (const Engine::Piece& p : pieces) {
       Slot& s = slot(p.slot);
       s.tokens.insert(s.tokens.end(), p.tokens.begin(), p.tokens.end());
@@ -71,7 +79,7 @@ std::vector<Engine::Next> Session::run(std::span<const Engine::Piece> pieces, bo
     }
     return next;
   } catch (...) {
-    after_failure(pieces);
+    if (began) after_failure(pieces);
     throw;
   }
 }
@@ -79,7 +87,6 @@ std::vector<Engine::Next> Session::run(std::span<const Engine::Piece> pieces, bo
 // Some of the tokens may have been read.
 void Session::after_failure(std::span<const Engine::Piece> pieces) {
   for (const Engine::Piece& p : pieces) {
-    if (p.slot < 0 || p.slot >= slots()) continue;
     Slot& s = slot(p.slot);
     const size_t before = s.tokens.size();
     // A recurrent state may be halfway between two tokens.
@@ -120,12 +127,11 @@ Generation::Generation(std::shared_ptr<Session> session, std::vector<int64_t> pr
     : session_(std::move(session)),
       prompt_(std::move(prompt)),
       options_(std::move(options)),
-      sampler_(options_.sampling, session_->vocab(), grammar_of(options_)),
+      sampler_(options_.sampling, session_->vocab(), grammar_of(*session_, options_)),
       stops_(options_.stop),
-      guided_(!options_.json_schema.empty() || !options_.regex.empty()),
+      most_likely_(takes_most_likely(options_.sampling) && !is_guided(options_)),
       cancels_(session_->cancels_) {
   Session& s = *session_;
-  most_likely_ = takes_most_likely(options_.sampling) && !guided_;
   if (s.has_text()) words_.emplace(s.text().tokenizer());
   if (!options_.stop.empty()) static_cast<void>(s.text());
   s.length(options_.slot);  // checks the slot
@@ -230,8 +236,7 @@ void Generation::add(int64_t token) {
   prompt_.push_back(token);
   piece_.token = token;
   ++piece_.tokens;
-  if (s.vocab().ends(token) && (guided_ || !options_.ignore_end))
-    return end(GenerationPiece::end_token);
+  if (s.vocab().ends(token) && !options_.ignore_end) return end(GenerationPiece::end_token);
   if (s.vocab().has_text(token))
     piece_.text = stops_.push(words_->push(static_cast<TokenId>(token)));
   if (stops_.stopped()) {

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -62,8 +61,8 @@ class Session {
 
 struct GenerationOptions {
   int64_t slot = 0;
-  int64_t tokens = 0;  // at most so many; 0: as many as the context has room for
-  bool ignore_end = false;
+  int64_t tokens = 0;       // at most so many; 0: as many as the context has room for
+  bool ignore_end = false;  // not with json_schema or regex
   SampleOptions sampling{.temperature = 0};  // penalties see the prompt, too
   std::vector<std::string> stop{};
   std::string json_schema{}, regex{};  // of the answer; not both
@@ -103,7 +102,7 @@ class Generation {
   GuidedSampler sampler_;
   std::optional<Detokenizer> words_;
   StopStrings stops_;
-  bool most_likely_, guided_;  // the token of the device is the one; a grammar is followed
+  bool most_likely_;  // the token of the device is the one
   uint64_t version_ = 0, cancels_ = 0;
   bool began_ = false, ended_ = false, failed_ = false;
   GenerationPiece piece_;

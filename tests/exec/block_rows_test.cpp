@@ -61,16 +61,24 @@ TEST_CASE("a row of a product with blocks has the same bits alone and among othe
         };
         std::vector<float> x(150 * kColumns);
         for (size_t k = 0; k < x.size(); ++k)
-          x[k] = static_cast<float>(static_cast<int>(k * 7919 % 257) - 128) / 64;
-        const std::vector<float> alone = product({x.begin(), x.begin() + kColumns});
-        REQUIRE(alone.size() == static_cast<size_t>(kRows));
-        for (const float v : alone) REQUIRE(std::isfinite(v));
-        // Of f32, more than 8 rows are another op's on cuda.
+          x[k] = static_cast<float>(static_cast<int>(k * 7919 % 65537 % 257) - 128) / 64;
+        const auto rows_of = [&](int64_t from, int64_t count) {
+          const auto begin = x.begin() + from * kColumns;
+          return product({begin, begin + count * kColumns});
+        };
+        // Of f32, more than 8 rows are decomposed on cuda.
         for (const int64_t rows : {2, 8, 9, 17, 64, 65, 150}) {
           if (dtype == f32 && rows > 8 && device.starts_with("cuda")) continue;
           CAPTURE(rows);
-          const std::vector<float> among = product({x.begin(), x.begin() + rows * kColumns});
-          CHECK(std::memcmp(alone.data(), among.data(), kRows * sizeof(float)) == 0);
+          const std::vector<float> among = rows_of(0, rows);
+          REQUIRE(among.size() == static_cast<size_t>(rows * kRows));
+          for (const int64_t row : {int64_t{0}, rows / 2, rows - 1}) {
+            CAPTURE(row);
+            const std::vector<float> alone = rows_of(row, 1);
+            for (const float v : alone) REQUIRE(std::isfinite(v));
+            CHECK(std::memcmp(alone.data(), among.data() + row * kRows, kRows * sizeof(float)) ==
+                  0);
+          }
         }
       }
 }

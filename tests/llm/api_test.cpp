@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <stdexcept>
 #include <tenon/llm.hpp>
 #include <thread>
@@ -103,6 +106,8 @@ TEST_SUITE("llm/api") {
                                            {"assistant", "\xE2\x82\xAC"}};
     CHECK(e.apply_chat_template(messages) ==
           "<s><|user|>a\"b\\c\n\x01</s><|assistant|>\xE2\x82\xAC</s><|assistant|>");
+    const std::vector<Message> no_utf8 = {{"user", "a\xFF"}};
+    CHECK(e.apply_chat_template(no_utf8) == "<s><|user|>a\xEF\xBF\xBD</s><|assistant|>");
     CHECK(code_of([&] { e.apply_chat_template("[{"); }) == TENON_CORRUPT);
     CHECK(code_of([&] { e.apply_chat_template("{}"); }) == TENON_INVALID_ARGUMENT);
     CHECK(code_of([&] { e.apply_chat_template(hi, "1"); }) == TENON_INVALID_ARGUMENT);
@@ -208,6 +213,9 @@ TEST_SUITE("llm/api") {
     o.json_schema = R"({"enum": ["yes", "no"]})";
     const std::string word = e.complete(prompt, o).text;
     CHECK((word == "\"yes\"" || word == "\"no\""));
+    o.ignore_end = true;
+    CHECK(code_of([&] { e.complete(prompt, o); }) == TENON_INVALID_ARGUMENT);
+    o.ignore_end = false;
     o.regex = "a";
     CHECK(code_of([&] { e.complete(prompt, o); }) == TENON_INVALID_ARGUMENT);
     o.json_schema = R"({"type": "nothing"})", o.regex.clear();
@@ -309,6 +317,31 @@ TEST_SUITE("llm/api") {
     CHECK(g.next().finish == Finish::cancelled);
   }
 
+  TEST_CASE("cancel: logits that end early leave slot 0 empty") {
+    Engine& e = rig().engine;
+    const Tokens many(300, 65), two = {65, 66}, wrong = {65, 9999};  // `many` takes several steps
+    const std::vector<Engine::Part> part = {{0, two}}, bad = {{0, wrong}};
+    const int32_t expected = e.step(part)[0].token;
+    e.logits(many);  // compiles
+    const auto start = std::chrono::steady_clock::now();
+    e.logits(many);
+    const auto took = std::chrono::steady_clock::now() - start;
+    for (int i = 0; i < 20; ++i) {
+      std::thread other([&] {
+        std::this_thread::sleep_for(took * i / 20);
+        e.cancel();
+      });
+      const tenon_code code = code_of([&] { e.logits(many); });
+      other.join();
+      CHECK((code == TENON_OK || code == TENON_CANCELLED));
+      CHECK(e.length(0) == 0);
+      CHECK(code_of([&] { e.step(bad); }) == TENON_INVALID_ARGUMENT);
+      CHECK(e.step(part)[0].token == expected);
+      CHECK(code_of([&] { e.step(bad); }) == TENON_INVALID_ARGUMENT);
+      CHECK(e.length(0) == 2);
+    }
+  }
+
   TEST_CASE("step: several slots, with logits; lengths; truncate") {
     Engine& e = rig().engine;
     const Tokens a = {65, 66, 67}, b = {70};
@@ -345,7 +378,12 @@ TEST_SUITE("llm/api") {
       }
       return std::string();
     };
-    CHECK(text_of("missing", {}).find("missing/config.json") != std::string::npos);
+    CHECK(text_of("missing", {}).find("missing: no such file or folder") != std::string::npos);
+    CHECK(text_of("missing.gguf", {}).find("no such file or folder") != std::string::npos);
+    CHECK(text_of("tiny/config.json", {}).find("begin with 'GGUF'") != std::string::npos);
+    std::filesystem::copy_file(path_of("tiny.gguf"), path_of("no_suffix"),
+                               std::filesystem::copy_options::overwrite_existing);
+    CHECK(text_of("no_suffix", {.device = "cpu"}).empty());
     CHECK(text_of("tiny", {.context = 9999}).find("expected a context of at most 512") !=
           std::string::npos);
     CHECK(text_of("tiny", {.context = -1}).find("context: expected 0 or more") !=
@@ -376,5 +414,20 @@ TEST_SUITE("llm/api") {
     const Answer a = e.complete(Tokens{65, 66}, kEight);
     CHECK(a.text.empty());
     CHECK(a.tokens == rig().engine.complete(Tokens{65, 66}, kEight).tokens);
+  }
+
+  TEST_CASE("open: a tokenizer that cannot be read is why a grammar fails") {
+    const std::string folder = path_of("bad_tokenizer");
+    std::filesystem::copy(path_of("no_tokenizer"), folder,
+                          std::filesystem::copy_options::recursive |
+                              std::filesystem::copy_options::overwrite_existing);
+    std::ofstream(folder + "/tokenizer.json") << "{";
+    Engine e(rig().runtime, folder, {.device = "cpu"});
+    try {
+      e.complete(Tokens{65}, {.regex = "a"});
+      FAIL("accepted");
+    } catch (const Error& x) {
+      CHECK(std::string(x.what()).find("bad_tokenizer/tokenizer.json") != std::string::npos);
+    }
   }
 }

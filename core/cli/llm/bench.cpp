@@ -44,7 +44,9 @@ struct Result {
   int64_t tokens = 0;             // of all sequences
   double first = 0;               // seconds of the first run, which also compiles
   std::vector<double> seconds{};  // of the other runs, in ascending order
-  double median() const { return seconds[seconds.size() / 2]; }
+  double median() const {
+    return (seconds[(seconds.size() - 1) / 2] + seconds[seconds.size() / 2]) / 2;
+  }
   double rate(double time) const { return static_cast<double>(tokens) / std::max(time, 1e-9); }
 };
 

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <optional>
@@ -107,6 +108,16 @@ llm::SampleOptions sampling_of(const Args& args) {
           .min_p = args.number("--min-p", 0, 0, 1),
           .repetition_penalty = args.number("--repeat-penalty", 1, 1e-3, 1e3),
           .seed = static_cast<uint64_t>(args.integer("--seed", 0, 0, INT64_MAX))};
+}
+
+llm::ModelText text_of(const std::string& model) {
+  try {
+    return llm::ModelText::read(model);
+  } catch (const Error& e) {
+    std::error_code error;
+    if (e.code() != TENON_NOT_FOUND || !std::filesystem::exists(model, error)) throw;
+    throw Error(e.code(), e.what() + std::string("; hint: --ids needs no tokenizer"));
+  }
 }
 
 // Prints an answer as it comes: text, or ids between commas.
@@ -246,7 +257,7 @@ int run(const Args& args) {
   std::vector<llm::Message> messages;
   bool typed = false;
   if (!as_ids) {
-    text.emplace(llm::ModelText::read(model));
+    text.emplace(text_of(model));
     const bool chat = text->has_chat() && !args.has("--raw");
     if (args.has("--system")) {
       if (!chat) throw UsageError("--system: the model has no chat template");

@@ -3,6 +3,7 @@
 #include "llm/api/door.hpp"
 #include "llm/arch/step.hpp"
 #include "llm/json_text.hpp"
+#include "llm/text/unicode.hpp"
 
 using namespace tenon::llm;
 
@@ -52,6 +53,8 @@ Products products_of(uint32_t products) {
       return Products::f32;
     case TENON_LLM_PRODUCTS_INT8:
       return Products::int8;
+    case TENON_LLM_PRODUCTS_COMPUTE:
+      return Products::compute;
     default:
       refuse("products: expected TENON_LLM_PRODUCTS_*, got " + std::to_string(products));
   }
@@ -79,7 +82,9 @@ EngineOptions options_of(const tenon_llm_options& o) {
 Session& session_of(const tenon_llm* llm) { return *need(llm, "llm").session; }
 
 tenon::llm::ChatJson json_of(tenon_str text, const char* what, tenon::llm::ChatJson otherwise) {
-  return text.size ? parse_json(view(text), what) : std::move(otherwise);
+  if (!text.size) return otherwise;
+  std::string storage;
+  return parse_json(sanitize(view(text), storage), what);
 }
 
 const Tokenizer& tokenizer_of(const tenon_llm* llm) { return session_of(llm).text().tokenizer(); }
@@ -95,7 +100,7 @@ tenon_status* tenon_llm_open(tenon_runtime* runtime, tenon_str path,
     const EngineOptions o = options_of(taken(options, "options"));
     tenon_runtime* shared = nullptr;
     tenon::detail::check(tenon_runtime_share(runtime, &shared));
-    tenon::Runtime own(shared);
+    auto own = tenon::Runtime::adopt(shared);
     *out_llm = new tenon_llm{std::make_shared<Session>(std::move(own), copy(path), o)};
   });
 }

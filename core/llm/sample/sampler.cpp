@@ -10,6 +10,12 @@
 #include "tenon/tenon.hpp"
 
 namespace tenon::llm {
+
+bool takes_most_likely(const SampleOptions& o) {
+  return o.temperature == 0 && o.repetition_penalty == 1 && o.presence_penalty == 0 &&
+         o.frequency_penalty == 0 && o.logit_bias.empty() && o.top_logprobs < 0;
+}
+
 namespace {
 
 [[noreturn]] void fail(const std::string& option, const std::string& expected, double got) {

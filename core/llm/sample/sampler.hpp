@@ -31,6 +31,10 @@ struct SampleOptions {
       -1;  // so many log probabilities of the most likely tokens; -1: none at all
 };
 
+// True if the token is the one with the largest logit as the model gives it, and nothing else of
+// the logits is wanted. Then the logits may stay on the device.
+bool takes_most_likely(const SampleOptions& options);
+
 struct TokenLogprob {
   int64_t token = 0;
   float logprob = 0;

@@ -41,7 +41,11 @@ void merge(const AttentionSums& to, const AttentionSums& from, int64_t lanes, in
     const auto factor = weight(d, hn::Sub(old, shift)),
                other_factor = weight(d, hn::Sub(other, shift));
     const auto add = [&](T* x, const T* y) HWY_ATTR {
-      hn::StoreU(hn::MulAdd(hn::LoadU(d, x), factor, hn::Mul(hn::LoadU(d, y), other_factor)), d, x);
+      const auto mine = hn::LoadU(d, x), theirs = hn::Mul(hn::LoadU(d, y), other_factor);
+      // What has no keys may hold NaN: of values that are not finite.
+      const auto both =
+          hn::IfThenElse(hn::Eq(old, never), theirs, hn::MulAdd(mine, factor, theirs));
+      hn::StoreU(hn::IfThenElse(hn::Eq(other, never), mine, both), d, x);
     };
     hn::StoreU(top, d, of(to.m));
     add(of(to.l), of(from.l));

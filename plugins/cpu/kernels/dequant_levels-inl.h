@@ -39,7 +39,7 @@ HWY_INLINE float half_at(const uint8_t* at) {
   return hn::GetLane(hn::PromoteTo(hn::FixedTag<float, 4>(), half));
 }
 
-// levels - centre. Everything here is made with kFlip 0, or 128 for levels + 128, without a sign.
+// levels - centre - kFlip. kFlip is 0, or -level_lift() of the format: levels then have no sign.
 template <int kFlip, class D, class V>
 HWY_INLINE void put(D d, V levels, int centre, int8_t* to) {
   const hn::RebindToSigned<D> di;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of bytes with blocks by AVX512-VNNI. Written with intrinsics: Highway has one target for
 // AVX-512 with VNNI and other extensions together.
-#include <array>
+#include <algorithm>
 #include <cstring>
 
 #include "dequant_bytes.hpp"

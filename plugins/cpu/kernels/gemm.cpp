@@ -18,7 +18,7 @@ constexpr int64_t kUnitSteps = 512;         // the same on AMX
 constexpr int64_t kSharedSteps = 256;       // the same for share_both
 constexpr int64_t kBlockBytes = 640 << 10;  // of b and of a per block: both fit L2
 constexpr int64_t kSharedBytes = 1 << 20;   // of both operands per group, for share_both
-// limit for products with many more steps than results
+// limit for products with many more steps than results, unless they sum by lanes
 constexpr uint64_t kMaxScratch = 128 << 20;
 constexpr int64_t kLongBytes = 4 << 20;     // of both operands per group, beyond this limit
 constexpr int64_t kRecomputeRows = 64;      // rows recomputed at a time

@@ -159,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, BLOCKS)
 
   // What the lane reads of x: as it is, or in the order of dequant_order.cu.
   [[maybe_unused]] const X* const x_row =
-      static_cast<const X*>(p.x) + min((i64)line, p.m - 1) * p.k;
+      static_cast<const X*>(p.x) + min((i64)blockIdx.y * 8 + line, p.m - 1) * p.k;
   [[maybe_unused]] const u32* const ordered =
       static_cast<const u32*>(p.x) + (i64)blockIdx.y * TILES * blocks * (kQuads * kPieces * 128) +
       lane * 4;

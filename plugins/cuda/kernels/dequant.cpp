@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dequantize_blocks dequant_rows: elements of blocks of quantized weights. dequant_matmul: products of few
-// rows with such weights.
+// dequantize_blocks dequant_rows: elements of blocks of quantized weights. dequant_matmul: products with
+// such weights.
 #include <algorithm>
 #include <array>
 
@@ -181,7 +181,7 @@ sdk::Kernel tiles(BlockProblem p, CudaDevice& device, int64_t most_tiles = 8) {
                     define("STAGES", stages), define("WHOLE", whole), define("BLOCKS", blocks)});
   const int64_t down = blocks_for(p.m, tiles * kRowsOfX);
   constexpr int64_t kMostDown = 65535;
-  if (down > kMostDown) throw Refusal::shape("too many rows of x");
+  if (down > kMostDown) throw Refusal::shape("x has more than 65535 tiles of rows");
   const Grid grid{.blocks = launchable(blocks_for(p.n, kWarps / split * kRowsOfW * height)),
                   .threads = 32 * kWarps,
                   .shared = static_cast<uint32_t>(stages * stage),

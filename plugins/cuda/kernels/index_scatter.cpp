@@ -124,7 +124,8 @@ class Scatter {
       }
     } else {
       find_winners_ = put(entries::find_winners, 1);
-      compares_ = at_.base >= 0 && s_.count <= kComparedUpdates;
+      compares_ = at_.base >= 0 && s_.count <= kComparedUpdates &&
+                  s_.count * s_.outer <= kComparedUpdates * lanes_;
       if (compares_) put_last_ = put(entries::put_last, 0);
     }
     early_ = device.properties().early_starts;
@@ -264,7 +265,7 @@ class Scatter {
     const Shape s = shape(c);
     if (s.count == 0) return keep(c);
     const bool fresh = base(c) != c.outputs[0];
-    if (compares_ && !fresh && s.inner > 0) {
+    if (compares_ && !fresh && s.inner > 0 && s.outer > 0) {
       const int64_t blocks = blocks_for(s.count * s.outer * lanes_, kThreads);
       put_last_.launch(c, {.blocks = blocks, .threads = kThreads, .early = early_}, s,
                        c.inputs[at_.updates], c.outputs[0]);

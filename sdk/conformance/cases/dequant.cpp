@@ -101,8 +101,8 @@ const std::vector<Form>& more_forms() {
 
 // The sum over K of an error that is the same share of every product.
 constexpr Tolerance kOfBytes{.factor = 4e5};
-// Elements that are rounded to f16 or bf16, in halves of a unit of f32.
-constexpr Tolerance kOfF16 = scaled(0x1p-12 * 0x1p24), kOfBf16 = scaled(0x1p-9 * 0x1p24);
+// Elements of w that are rounded to f16 or bf16: the unit roundoff of these, in those of f32.
+constexpr Tolerance kOfF16 = scaled(0x1p-11 * 0x1p24), kOfBf16 = scaled(0x1p-8 * 0x1p24);
 
 void product_row(Suite& s, tenon_dtype format, const Form& f, const char* compute) {
   const std::string_view form = compute;

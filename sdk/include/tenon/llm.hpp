@@ -30,7 +30,8 @@ namespace tenon::llm {
 enum class Products : uint32_t {
   device = TENON_LLM_PRODUCTS_DEVICE,
   f32 = TENON_LLM_PRODUCTS_F32,
-  int8 = TENON_LLM_PRODUCTS_INT8
+  int8 = TENON_LLM_PRODUCTS_INT8,
+  compute = TENON_LLM_PRODUCTS_COMPUTE
 };
 
 // tenon_llm_options.
@@ -236,6 +237,11 @@ class Engine {
   }
   // Logits behind each token, [tokens, vocab]. Uses and clears slot 0.
   std::vector<float> logits(std::span<const int32_t> tokens) {
+    const auto most = static_cast<uint64_t>(facts().context);
+    if (tokens.size() > most)
+      throw Error(TENON_INVALID_ARGUMENT, "logits: expected at most " + std::to_string(most) +
+                                              " tokens, the context, got " +
+                                              std::to_string(tokens.size()));
     std::vector<float> out(tokens.size() * static_cast<size_t>(facts().vocab));
     detail::check(tenon_llm_logits(handle(), tokens.data(), tokens.size(), out.data(), out.size()));
     return out;

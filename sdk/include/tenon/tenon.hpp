@@ -130,8 +130,11 @@ class Runtime {
     detail::check(tenon_runtime_create(&o, &handle));
     handle_.reset(handle);
   }
-  // Takes over a handle, which it destroys.
-  explicit Runtime(tenon_runtime* handle) : handle_(handle) {}
+  // Takes over a handle, not null, which it destroys.
+  static Runtime adopt(tenon_runtime* handle) {
+    if (!handle) throw Error(TENON_INVALID_ARGUMENT, "Runtime::adopt: the handle is null");
+    return {Adopted(), handle};
+  }
   tenon_runtime* handle() const { return handle_.get(); }
 
   std::vector<DeviceEntry> devices() const {
@@ -224,6 +227,8 @@ class Runtime {
   }
 
  private:
+  struct Adopted {};
+  Runtime(Adopted, tenon_runtime* handle) : handle_(handle) {}
   detail::Handle<tenon_runtime, tenon_runtime_destroy> handle_;
 };
 

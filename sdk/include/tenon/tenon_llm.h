@@ -44,9 +44,10 @@ typedef struct tenon_llm_tokens tenon_llm_tokens;
 // ---- Models -------------------------------------------------------------------------------------
 
 // tenon_llm_options::products: how activations meet weights in blocks.
-#define TENON_LLM_PRODUCTS_DEVICE UINT32_C(0)  // INT8 on a cpu, F32 elsewhere
-#define TENON_LLM_PRODUCTS_F32    UINT32_C(1)  // as they are
-#define TENON_LLM_PRODUCTS_INT8   UINT32_C(2)  // rounded to blocks of 8-bit integers
+#define TENON_LLM_PRODUCTS_DEVICE  UINT32_C(0)  // INT8 on a cpu, COMPUTE elsewhere
+#define TENON_LLM_PRODUCTS_F32     UINT32_C(1)  // as precise as in f32
+#define TENON_LLM_PRODUCTS_INT8    UINT32_C(2)  // activations become blocks of 8-bit integers
+#define TENON_LLM_PRODUCTS_COMPUTE UINT32_C(3)  // weights may be rounded to the dtype of activations
 
 // Zero-filled options are the defaults.
 typedef struct tenon_llm_options {
@@ -154,7 +155,7 @@ TENON_API tenon_status* tenon_llm_apply_chat_template(const tenon_llm* llm,
 // ---- Generating ---------------------------------------------------------------------------------
 
 // tenon_llm_generate_options::flags
-#define TENON_LLM_IGNORE_END UINT32_C(1)     // go on after an end token
+#define TENON_LLM_IGNORE_END UINT32_C(1)     // go on after an end token; not with a schema or regex
 #define TENON_LLM_LOGPROBS   UINT32_C(2)     // pieces have log probabilities
 
 // Zero-filled options take the most likely token each time, until an end token or a full context.

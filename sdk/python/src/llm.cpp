@@ -71,8 +71,9 @@ llm::Products products_of(std::string_view name) {
   if (name == "auto") return llm::Products::device;
   if (name == "f32") return llm::Products::f32;
   if (name == "int8") return llm::Products::int8;
-  fail(TENON_INVALID_ARGUMENT,
-       "llm: products='" + std::string(name) + "'; expected \"auto\", \"f32\" or \"int8\"");
+  if (name == "compute") return llm::Products::compute;
+  fail(TENON_INVALID_ARGUMENT, "llm: products='" + std::string(name) +
+                                   "'; expected \"auto\", \"f32\", \"int8\" or \"compute\"");
 }
 
 tenon_dtype dtype_of(std::string_view name, const char* what) {
@@ -142,11 +143,13 @@ PyGeneration* generate(const PyEngine& e, const Tokens& prompt, int64_t slot, in
 // (text, token, logprob, finish, stop, prompt_tokens, cached_tokens)
 nb::tuple next(PyGeneration& g) {
   llm::Piece piece;
+  std::string text;
   {
     llm::Generation& generation = *g.generation;
     const Unlocked unlocked;
     const Turn turn(*g.turns);
     piece = generation.next();
+    text = piece.text;  // a view that the next call, maybe of another thread, invalidates
   }
   if (g.signals->raised) {
     nb::python_error raised = std::move(*g.signals->raised);
@@ -154,15 +157,20 @@ nb::tuple next(PyGeneration& g) {
     throw raised;
   }
   const nb::object stop = piece.stop == TENON_NONE ? nb::none() : nb::cast(piece.stop);
-  return nb::make_tuple(nb::str(piece.text.data(), piece.text.size()), piece.token, piece.logprob,
+  return nb::make_tuple(nb::str(text.data(), text.size()), piece.token, piece.logprob,
                         kFinish[static_cast<uint32_t>(piece.finish)], stop, piece.prompt_tokens,
                         piece.cached_tokens);
 }
 
 PyTensor logits(const PyEngine& e, const Tokens& tokens) {
   llm::Engine& engine = *e.engine;
-  const int64_t vocab = engine.facts().vocab;
-  PyTensor out = new_tensor(TENON_DTYPE_F32, {static_cast<int64_t>(tokens.size()), vocab});
+  const llm::Facts f = engine.facts();
+  const int64_t vocab = f.vocab;
+  const auto count = static_cast<int64_t>(tokens.size());
+  if (count > f.context)
+    fail(TENON_INVALID_ARGUMENT, "logits: expected at most " + std::to_string(f.context) +
+                                     " tokens, the context, got " + std::to_string(count));
+  PyTensor out = new_tensor(TENON_DTYPE_F32, {count, vocab});
   const Unlocked unlocked;
   const Turn turn(*e.turns);
   detail::check(tenon_llm_logits(engine.handle(), tokens.data(), tokens.size(),

@@ -41,8 +41,9 @@ class Engine:
     slots: sequences that are kept at the same time.
     compute: dtype of activations: "f32", "f16" or "bf16"; None: f32 on the cpu, elsewhere that of the weights.
     cache: dtype of the cache of keys and values; None: that of activations, but on the cpu f16 unless the weights are f32.
-    products: products with weights in blocks: "int8" rounds activations to blocks of 8-bit integers, "f32" does not;
-    "auto": int8 on the cpu, f32 elsewhere.
+    products: the precision of products with weights in blocks. "f32": as precise as in f32. "int8": activations are
+    rounded to blocks of 8-bit integers. "compute": weights may be rounded to the dtype of activations. "auto": "int8" on
+    the cpu, "compute" elsewhere.
 
     A slot keeps what it has read: the next prompt is read from where it differs. Calls of several threads wait for each
     other. They release the GIL.
@@ -61,15 +62,12 @@ class Engine:
         runtime: Runtime | None = None,
     ) -> None:
         self._path, self._device = os.fspath(path), text_of(device, "device")
-        slots = whole_number(slots, "slots")
-        if slots == 0:
-            raise InvalidArgument("slots=0; expected 1 or more")
         self._native = _tenon._LlmEngine(
             runtime or default_runtime(),
             self._path,
             self._device,
-            whole_number(context or 0, "context"),
-            slots,
+            0 if context is None else _at_least_one(context, "context"),
+            _at_least_one(slots, "slots"),
             "" if compute is None else text_of(str(compute), "compute"),
             "" if cache is None else text_of(str(cache), "cache"),
             text_of(products, "products"),
@@ -193,7 +191,7 @@ class Engine:
         seed: int = 0,
         logit_bias: Mapping[int, float] | None = None,
         stop: str | Sequence[str] = (),
-        json_schema: Mapping[str, Any] | str | None = None,
+        json_schema: Mapping[str, Any] | bool | str | None = None,
         regex: str | None = None,
         ignore_end: bool = False,
         logprobs: bool = False,
@@ -208,19 +206,22 @@ class Engine:
         repetition_penalty, presence_penalty, frequency_penalty: make tokens that occurred in the latest `penalty_window`
         tokens (0: in all of them) less likely.
         logit_bias: added to logits, by token; -inf excludes one. stop: texts that end the answer and are no part of it.
-        json_schema: the answer is JSON of this schema. regex: the answer matches this expression as a whole.
+        json_schema: the answer is JSON of this schema, a mapping or its JSON text; {} allows any JSON.
+        regex: the answer matches this expression as a whole.
         ignore_end: go on after an end token. slot: a slot has one generation at a time; an older one raises
         InvalidArgument from then on.
         """
         stops = [stop] if isinstance(stop, str) else [text_of(s, "stop") for s in stop]
-        schema = json_schema or ""
+        if json_schema == "":
+            raise InvalidArgument("json_schema: expected JSON, got an empty str")
+        schema = "" if json_schema is None else json_schema
         if not isinstance(schema, str):
             schema = _json(schema, "json_schema")
         biases = [(whole_number(t, "logit_bias", _LARGEST_TOKEN), float(b)) for t, b in (logit_bias or {}).items()]
         native = self._native.generate(
             self._prompt(prompt, tools),
             slot=whole_number(slot, "slot"),
-            max_tokens=whole_number(max_tokens or 0, "max_tokens"),
+            max_tokens=0 if max_tokens is None else _at_least_one(max_tokens, "max_tokens"),
             temperature=_number(temperature, "temperature"),
             top_k=whole_number(top_k, "top_k"),
             top_p=_positive(top_p, "top_p"),
@@ -292,6 +293,14 @@ def _tokens(tokens: Iterable[Any], what: str) -> list[int]:
     if isinstance(tokens, (str, bytes)):
         raise InvalidArgument(f"{what}: expected token ids, got {tokens!r}")
     return [whole_number(t, what, _LARGEST_TOKEN) for t in tokens]
+
+
+def _at_least_one(value: Any, what: str) -> int:
+    """Zero means "the default" to the library."""
+    number = whole_number(value, what)
+    if number == 0:
+        raise InvalidArgument(f"{what}=0; expected 1 or more")
+    return number
 
 
 def _number(value: Any, what: str) -> float:

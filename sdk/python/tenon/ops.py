@@ -4426,8 +4426,8 @@ def dequant_matmul(x: ArrayLike, w: ArrayLike, bias: ArrayLike | None = None, *,
       magnitude that the terms have, about 1 % can get lost. A device may always be more precise; f64 operands are
       never rounded.
 
-    On the cpu the bits of a row of y do not depend on the other rows of x; on cuda neither, where x is f16 or bf16
-    and compute is not its dtype.
+    On the cpu the bits of a row of y do not depend on the other rows of x, unless it is f64; the page of the cuda
+    plugin says where that holds on cuda. An infinite element of x may make NaN of a row.
 
     Values of compute: f32 tf32 f16 bf16 int8.
     Gradient: own rule.

@@ -67,13 +67,21 @@ class Loading(Rig):
         self.assertGreater(np.abs(half - exact).max(), 0)
         self.assertLess(np.abs(half - exact).max(), 0.01 * np.abs(exact).max())
 
+    def test_products(self):
+        # Without weights in blocks they are all the same.
+        expected = self.engine.complete("x", max_tokens=5).tokens
+        for products in ("auto", "f32", "int8", "compute"):
+            e = Engine(self.path, device="cpu", products=products)
+            self.assertEqual(e.complete("x", max_tokens=5).tokens, expected, products)
+
     def test_what_is_wrong_is_named(self):
         for options, words in (
             ({"context": 9999}, "context of at most 512"),
+            ({"context": 0}, "context=0; expected 1 or more"),
             ({"slots": 0}, "slots=0"),
             ({"compute": "i32"}, "compute='i32'"),
             ({"cache": "f64"}, "cache='f64'"),
-            ({"products": "i4"}, "products='i4'"),
+            ({"products": "i4"}, "products='i4'; expected .* or \"compute\""),
             ({"device": 3}, "device: expected a str"),
         ):
             with self.assertRaisesRegex(tenon.InvalidArgument, words):
@@ -153,6 +161,8 @@ class Generating(Rig):
         for wrong in ({"temperature": -1}, {"top_p": 2.0}, {"top_p": 0}, {"seed": -1}, {"temperature": "hot"}, {"stop": [3]}):
             with self.assertRaises(tenon.InvalidArgument):
                 run(**wrong)
+        with self.assertRaisesRegex(tenon.InvalidArgument, "max_tokens=0; expected 1 or more"):
+            self.engine.generate("x", max_tokens=0)
 
     def test_how_answers_end(self):
         answer = self.engine.complete("x", logit_bias={65: 1e6}, stop=["zz", "AAA"])
@@ -173,6 +183,18 @@ class Generating(Rig):
         self.assertIn(self.engine.complete("x", json_schema=schema, **options).text, ('"yes"', '"no"'))
         with self.assertRaisesRegex(tenon.InvalidArgument, "got both"):
             self.engine.generate("x", json_schema=schema, regex="a")
+
+    def test_schemas_that_are_empty_or_bools(self):
+        # The letters of null, in any order: the grammar puts them in order.
+        null = {"logit_bias": {letter: 1e6 for letter in b"nul"}, "max_tokens": 9}
+        for schema in ({}, "{}", True, "true"):
+            answer = self.engine.complete("x", json_schema=schema, **null)
+            self.assertEqual((answer.text, answer.finish), ("null", "complete"), schema)
+        for schema in (False, "false"):
+            with self.assertRaisesRegex(tenon.Error, "every token is excluded"):
+                self.engine.complete("x", json_schema=schema, **null)
+        with self.assertRaisesRegex(tenon.InvalidArgument, "json_schema: expected JSON, got an empty str"):
+            self.engine.generate("x", json_schema="")
 
     def test_what_was_read_is_not_read_again(self):
         first = self.engine.complete("once upon a time", max_tokens=4, ignore_end=True)
@@ -216,6 +238,8 @@ class Scheduling(Rig):
             e.step({7: [65]})
         with self.assertRaises(tenon.InvalidArgument):
             e.truncate(99)
+        with self.assertRaisesRegex(tenon.InvalidArgument, "logits: expected at most 512 tokens, the context, got 513"):
+            e.logits([65] * 513)
 
 
 class Process(Rig):
@@ -267,6 +291,8 @@ class Process(Rig):
         self.assertEqual(found, [expected] * 2)
 
     def test_other_threads_run_meanwhile(self):
+        path = tiny_model.make(Path(self.folder.name) / "long", hidden=128, layers=4, ffn=256, context=4096)
+        engine = Engine(path, device="cpu")
         counts, stop = [0], threading.Event()
 
         def count():
@@ -276,10 +302,17 @@ class Process(Rig):
 
         thread = threading.Thread(target=count)
         thread.start()
-        self.engine.complete("x", ignore_end=True)
-        stop.set()
-        thread.join()
-        self.assertGreater(counts[0], 1)
+        try:
+            while counts[0] == 0:
+                time.sleep(0.001)
+            before = counts[0]
+            engine.logits([65] * 4000)  # one native call, which takes many times 0.5 ms
+            after = counts[0]
+        finally:
+            stop.set()
+            thread.join()
+        # One that holds the GIL lets the other thread count once or twice, before and after it.
+        self.assertGreater(after - before, 10)
 
 
 if __name__ == "__main__":
