@@ -149,13 +149,18 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, BLOCKS)
   const u8* const end = p.w + p.n * row_bytes;
   u8* const stages = shared + warp * STAGES * kStageBytes + line * kStride;
   const u32 to = shared_address(stages) + lane % 4 * 16;
-  // Weights come while the kernel before is still at work: it writes none.
+  // While the kernel before is still at work, L2 gets the rows that will be copied.
+  if (blockIdx.y == 0 && part == 0 && lane < 16 && row_bytes % 16 == 0)
+#pragma unroll
+    for (int h = 0; h < HEIGHT; ++h)
+      if (first + 16 * h + lane < p.n)
+        fetch_ahead(p.w + (first + 16 * h + lane) * row_bytes, (u32)row_bytes);
+  begin_early();
 #pragma unroll
   for (int s = 0; s < STAGES - 1; ++s) {
     if (part + s * SPLIT < spans) rows.copy(to + s * kStageBytes, part + s * SPLIT, end);
     copy_commit();
   }
-  begin_early();
 
   // What the lane reads of x: as it is, or in the order of dequant_order.cu.
   [[maybe_unused]] const X* const x_row =
