@@ -146,6 +146,20 @@ struct Engine::Parts {
                                               "; hint: a larger context");
   }
 
+  void check(std::span<const Piece> pieces) const {
+    std::set<int64_t> slots;
+    for (const Piece& piece : pieces) {
+      check_slot(piece.slot);
+      if (!slots.insert(piece.slot).second)
+        throw Error(TENON_INVALID_ARGUMENT,
+                    "engine: slot " + std::to_string(piece.slot) + " comes twice in a step");
+      if (piece.tokens.empty())
+        throw Error(TENON_INVALID_ARGUMENT, "engine: expected at least one token in each piece");
+      for (const int64_t token : piece.tokens) check_token(token);
+      check_room(piece.slot, static_cast<int64_t>(piece.tokens.size()));
+    }
+  }
+
   // Runs a step for one sequence.
   Context& run_one(int64_t slot, std::span<const int64_t> tokens, int64_t time, bool all_logits) {
     Context& run = *runner({1, time, all_logits}).context;
@@ -252,26 +266,11 @@ bool Engine::truncate(int64_t slot, int64_t length) {
   return can;
 }
 
-void Engine::check(std::span<const Piece> pieces) const {
-  const Parts& p = *parts_;
-  std::set<int64_t> slots;
-  for (const Piece& piece : pieces) {
-    p.check_slot(piece.slot);
-    if (!slots.insert(piece.slot).second)
-      throw Error(TENON_INVALID_ARGUMENT,
-                  "engine: slot " + std::to_string(piece.slot) + " comes twice in a step");
-    if (piece.tokens.empty())
-      throw Error(TENON_INVALID_ARGUMENT, "engine: expected at least one token in each piece");
-    for (const int64_t token : piece.tokens) p.check_token(token);
-    p.check_room(piece.slot, static_cast<int64_t>(piece.tokens.size()));
-  }
-}
-
 std::vector<Engine::Next> Engine::step(
     std::span<const Piece> pieces, bool want_logits,
     const std::function<bool(int64_t read, int64_t total)>& progress) {
-  check(pieces);
   Parts& p = *parts_;
+  p.check(pieces);
   std::vector<size_t> single;  // pieces of one token
   for (size_t i = 0; i < pieces.size(); ++i)
     if (pieces[i].tokens.size() == 1) single.push_back(i);

@@ -98,8 +98,6 @@ class Engine {
   // with a call of progress.
   std::vector<Next> step(std::span<const Piece> pieces, bool want_logits,
                          const std::function<bool(int64_t read, int64_t total)>& progress = {});
-  // The checks of step(): throws INVALID_ARGUMENT for pieces that it refuses.
-  void check(std::span<const Piece> pieces) const;
   int64_t length(int64_t slot) const;
   void clear(int64_t slot);
   // Forgets what stands behind the first `length` tokens of a slot. False if the model cannot, and

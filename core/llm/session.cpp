@@ -63,8 +63,7 @@ const ModelText& Session::text() const {
 
 std::vector<Engine::Next> Session::run(std::span<const Engine::Piece> pieces, bool want_logits,
                                        const std::function<bool(int64_t, int64_t)>& progress) {
-  engine_.check(pieces);
-  bool began = false;
+  bool began = false;  // the engine asks before it reads, and after all its checks
   const auto begins = [&](int64_t read, int64_t total) {
     if (progress && !progress(read, total)) return false;
     began = true;

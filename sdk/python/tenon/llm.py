@@ -208,12 +208,14 @@ class Engine:
         logit_bias: added to logits, by token; -inf excludes one. stop: texts that end the answer and are no part of it.
         json_schema: the answer is JSON of this schema, a mapping or its JSON text; {} allows any JSON.
         regex: the answer matches this expression as a whole.
-        ignore_end: go on after an end token. slot: a slot has one generation at a time; an older one raises
+        ignore_end: go on after an end token; not with json_schema or regex. slot: a slot has one generation at a time; an older one raises
         InvalidArgument from then on.
         """
         stops = [stop] if isinstance(stop, str) else [text_of(s, "stop") for s in stop]
         if json_schema == "":
             raise InvalidArgument("json_schema: expected JSON, got an empty str")
+        if regex == "":
+            raise InvalidArgument("regex: expected an expression, got an empty str")
         schema = "" if json_schema is None else json_schema
         if not isinstance(schema, str):
             schema = _json(schema, "json_schema")

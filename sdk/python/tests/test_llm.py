@@ -183,6 +183,10 @@ class Generating(Rig):
         self.assertIn(self.engine.complete("x", json_schema=schema, **options).text, ('"yes"', '"no"'))
         with self.assertRaisesRegex(tenon.InvalidArgument, "got both"):
             self.engine.generate("x", json_schema=schema, regex="a")
+        with self.assertRaisesRegex(tenon.InvalidArgument, "regex: expected an expression"):
+            self.engine.generate("x", regex="")
+        with self.assertRaisesRegex(tenon.InvalidArgument, "ignore_end or regex"):
+            self.engine.generate("x", regex="a", ignore_end=True)
 
     def test_schemas_that_are_empty_or_bools(self):
         # The letters of null, in any order: the grammar puts them in order.
