@@ -100,7 +100,8 @@ struct Engine::Parts {
             .all_logits = key.all_logits,
             .compute = options.compute,
             .cache = options.cache,
-            .block_product = block_product()};
+            .block_product = block_product(),
+            .stack_weights = *options.stack_weights};
   }
   Runner& runner(const Key& key) {
     Runner& r = runners[key];
@@ -223,6 +224,7 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
   }
   if (options.products == Products::device)
     p.options.products = on_cpu ? Products::int8 : Products::compute;
+  if (!options.stack_weights) p.options.stack_weights = !on_cpu;
   p.lengths.assign(static_cast<size_t>(options.slots), 0);
   try {
     // Names and checks all weights before any content is read.

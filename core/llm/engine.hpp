@@ -13,6 +13,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,6 +43,9 @@ struct EngineOptions {
   // weights are not f32 and `compute` is NONE.
   tenon_dtype cache = TENON_DTYPE_NONE;
   Products products = Products::f32;
+  // Weights of one dtype that multiply the same values become one weight while a model is loaded:
+  // fewer launches. Unset: except on the cpu.
+  std::optional<bool> stack_weights{};
   ExecutableOptions executable{};  // its device is not used
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // llm_bits MODEL f32|int8: reads one prompt in many ways on the cpu and compares the logits behind
-// its tokens bit by bit: in one call, in pieces, among the sequences of 15 other slots, and behind a
-// prefix that another sequence has left. Prints the ways that differ; exit status 1 if there are any.
+// its tokens bit by bit: in one call, in pieces, among the sequences of 15 other slots, behind a prefix
+// that another sequence has left, and with weights that are stacked. Prints the ways that differ; exit status 1 if there are any.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -32,6 +32,7 @@ class Check {
   Check(const Runtime& runtime, const char* model, Products products)
       : alone_(runtime, model, options(products, 1)),
         many_(runtime, model, options(products, kSlots)),
+        stacked_(runtime, model, options(products, 1, true)),
         vocab_(alone_.config().vocab),
         prompt_(tokens_of(1, kPrompt, vocab_)),
         wanted_(alone_.all_logits(prompt_)) {}
@@ -43,12 +44,18 @@ class Check {
     company();
     prefix(alone_, 0, "alone");
     prefix(many_, 3, "a slot of 16");
+    pieces(stacked_, 0, kPrompt, "stacked weights");
+    pieces(stacked_, 0, 33, "stacked weights");
     return good_;
   }
 
  private:
-  static EngineOptions options(Products products, int64_t slots) {
-    return {.device = "cpu", .context = kContext, .slots = slots, .products = products};
+  static EngineOptions options(Products products, int64_t slots, bool stack = false) {
+    return {.device = "cpu",
+            .context = kContext,
+            .slots = slots,
+            .products = products,
+            .stack_weights = stack};
   }
   std::vector<int64_t> cut(const std::vector<int64_t>& from, int64_t begin, int64_t end) const {
     return {from.begin() + begin, from.begin() + end};
@@ -109,7 +116,7 @@ class Check {
     }
   }
 
-  Engine alone_, many_;
+  Engine alone_, many_, stacked_;
   int64_t vocab_;
   std::vector<int64_t> prompt_;
   std::vector<float> wanted_;  // behind each token

@@ -2,6 +2,7 @@
 // The parts of a step: inputs, weights, products, norms, rope, and the caches.
 #include "llm/arch/step.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -93,6 +94,58 @@ Value Step::project(Value x, const std::string& name, int64_t in, int64_t out, b
                   bias ? parameter(name + ".bias", {out}) : Value{}, residual);
 }
 
+bool Step::stacks(const std::vector<std::string>& names, int64_t in,
+                  const std::vector<int64_t>& outs) const {
+  if (!s.stack_weights) return false;
+  for (size_t i = 1; i < names.size(); ++i)
+    if (weights.type_of(names[i] + ".weight", {outs[i], in}).dtype !=
+        weights.type_of(names[0] + ".weight", {outs[0], in}).dtype)
+      return false;
+  return true;
+}
+
+Value Step::project_stacked(Value x, const std::vector<std::string>& names, int64_t in,
+                            const std::vector<int64_t>& outs, bool bias) {
+  std::string all;  // layer.q_proj+k_proj
+  std::vector<std::string> of_weights, of_biases;
+  for (const std::string& name : names) {
+    all += all.empty() ? name : "+" + name.substr(name.rfind('.') + 1);
+    of_weights.push_back(name + ".weight"), of_biases.push_back(name + ".bias");
+  }
+  const std::string w = all + ".weight", b = all + ".bias";
+  return multiply(
+      x, once(w, weights.stacked(w, of_weights, outs, in)), all, true,
+      bias ? cast(once(b, weights.stacked(b, of_biases, outs, 0)), s.compute) : Value{});
+}
+
+std::vector<Value> Step::project_all(Value x, const std::vector<std::string>& names, int64_t in,
+                                     const std::vector<int64_t>& outs, bool bias) {
+  std::vector<Value> results;
+  for (size_t first = 0; first < names.size();) {
+    // As many as stack with the first one.
+    std::vector<std::string> own = {names[first]};
+    std::vector<int64_t> own_outs = {outs[first]};
+    for (size_t i = first + 1; i < names.size(); ++i) {
+      own.push_back(names[i]), own_outs.push_back(outs[i]);
+      if (stacks(own, in, own_outs)) continue;
+      own.pop_back(), own_outs.pop_back();
+      break;
+    }
+    if (own.size() == 1) {
+      results.push_back(project(x, own[0], in, own_outs[0], bias));
+    } else {
+      const Value all = project_stacked(x, own, in, own_outs, bias);
+      int64_t at = 0;
+      for (const int64_t out : own_outs) {
+        results.push_back(part(all, {s.batch, s.time}, at, out));
+        at += out;
+      }
+    }
+    first += own.size();
+  }
+  return results;
+}
+
 Value Step::rms_norm(Value x, const std::string& name, int64_t dims, double eps) {
   return rms_norm_by(x, parameter(name + ".weight", {dims}), name, eps);
 }
@@ -101,10 +154,14 @@ Value Step::rms_norm_by(Value x, Value gamma, const std::string& name, double ep
   return g.add(op::rms_norm{.eps = eps, .x = x, .gamma = cast(gamma, s.compute)}, name);
 }
 
+bool is_gate(const std::string& activation) {
+  constexpr std::string_view kGates[] = {"silu", "gelu", "gelu_tanh", "relu", "sigmoid"};
+  return std::ranges::find(kGates, activation) != std::end(kGates);
+}
+
 Value Step::gated(Value gate, Value up, const std::string& activation, const std::string& name) {
-  for (const char* fused : {"silu", "gelu", "gelu_tanh", "relu", "sigmoid"})
-    if (activation == fused)
-      return g.add(op::swiglu{.act = activation, .gate = gate, .up = up}, name);
+  if (is_gate(activation))
+    return g.add(op::swiglu{.act = activation, .gate = gate, .up = up}, name);
   if (!up)
     throw Error(TENON_UNSUPPORTED, name +
                                        ": a packed gate takes silu, gelu, gelu_tanh, relu or "

@@ -22,6 +22,7 @@ struct StepShape {
   tenon_dtype compute = f32;          // of activations and the states of recurrent models
   tenon_dtype cache = f32;            // of keys and values
   std::string block_product = "f32";  // `compute` of products with weights in blocks
+  bool stack_weights = false;  // weights of one dtype that multiply the same values become one weight
 };
 
 // Inputs, i64:
@@ -35,6 +36,9 @@ struct StepShape {
 //   token i64 [batch]     the most likely next token; not with all_logits
 // The states are updated by what the counts cover. Sequences with count 0 keep theirs.
 Graph step_graph(const ModelConfig& config, const StepShape& shape, Weights& weights);
+
+// An activation that swiglu has.
+bool is_gate(const std::string& activation);
 
 // Builds one graph. Values have the dtype `compute` unless stated otherwise.
 class Step {
@@ -69,6 +73,16 @@ class Step {
   // x [.., in] times the transposed weight [out, in] of `name`, plus bias and residual.
   Value project(Value x, const std::string& name, int64_t in, int64_t out, bool bias = false,
                 Value residual = {});
+  // The same for several weights [outs[i], in] and x [batch, time, in], without residual: a result for
+  // each.
+  std::vector<Value> project_all(Value x, const std::vector<std::string>& names, int64_t in,
+                                 const std::vector<int64_t>& outs, bool bias = false);
+  // Do weights of these names stack?
+  bool stacks(const std::vector<std::string>& names, int64_t in,
+              const std::vector<int64_t>& outs) const;
+  // All of them in one product: [.., sum of outs].
+  Value project_stacked(Value x, const std::vector<std::string>& names, int64_t in,
+                        const std::vector<int64_t>& outs, bool bias = false);
   // The same for a weight that is at hand. transposed: it is [out, in].
   Value multiply(Value x, Value w, const std::string& name, bool transposed = true, Value bias = {},
                  Value residual = {}, bool f32_result = false);
