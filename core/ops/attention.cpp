@@ -37,6 +37,66 @@ Sizes sizes_of(const Shape& q, const Shape& k, const Shape& v, const Op& n) {
   return {q[0], q[heads], k[heads], q[len], k[len], q[3], v[3]};
 }
 
+// ---- blocks of keys
+
+// Of attention only: its gradient reads keys one after another.
+template <class Op>
+Value table_of(const Op& n) {
+  if constexpr (requires { n.block_table; }) return n.block_table;
+  return {};
+}
+
+// The shape of a pool of keys or values [blocks, ..] in the order of a table [B, blocks].
+Shape contiguous(const std::string& layout, const Shape& pool, const Shape& table) {
+  Shape s = pool;
+  const int steps = layout == "bshd" ? 1 : 2;
+  s[0] = table[0];
+  if (__builtin_mul_overflow(pool[steps], table[1], &s[steps]))
+    s[steps] = std::numeric_limits<int64_t>::max();
+  return s;
+}
+
+// The numbers of the blocks, i64 [B, blocks]; 0 for those behind kv_len, which may be anything.
+// gather would count negative numbers from the end of the pool; here they are out of range.
+Value blocks_in_use(Builder& b, const op::attention& n) {
+  const int64_t size = b.shape(n.k)[n.layout == "bshd" ? 1 : 2];
+  const Shape table = b.shape(n.block_table);
+  const Value starts = b.add(op::iota{
+      .shape = {1, table[1]}, .axis = 1, .dtype = kI64, .step = static_cast<double>(size)});
+  const Value length = b.reshape(b.cast(n.kv_len, kI64), {table[0], 1});
+  const Value number = b.cast(n.block_table, kI64), zero = b.scalar_int(kI64, 0);
+  const Value valid = b.where(b.compare("lt", number, zero),
+                              b.minus(number, b.scalar_int(kI64, b.shape(n.k)[0])), number);
+  return b.where(b.compare("lt", starts, length), valid, zero);
+}
+
+// Keys or values of a pool, one after another.
+Value in_order(Builder& b, const op::attention& n, Value pool, Value blocks) {
+  Value picked = b.add(op::gather{.data = pool, .indices = blocks});
+  if (n.layout == "bhsd") picked = b.transpose(picked, {0, 2, 1, 3, 4});
+  return b.reshape(picked, contiguous(n.layout, b.shape(pool), b.shape(blocks)));
+}
+
+// The gradient of a pool from that of its keys in order.
+Value to_pool(Builder& b, const op::attention& n, Value d, Value pool, Value blocks) {
+  const Shape& p = b.shape(pool);
+  const Shape table = b.shape(blocks);
+  if (n.layout == "bhsd")
+    d = b.transpose(b.reshape(d, {table[0], p[1], table[1], p[2], p[3]}), {0, 2, 1, 3, 4});
+  else
+    d = b.reshape(d, {table[0], table[1], p[1], p[2], p[3]});
+  return b.add(op::gather_backward{.axis = 0, .dim = p[0], .dy = d, .indices = blocks});
+}
+
+// The same attention over keys in order.
+op::attention without_table(Builder& b, const op::attention& n, Value blocks) {
+  op::attention plain = n;
+  plain.k = in_order(b, n, n.k, blocks);
+  plain.v = in_order(b, n, n.v, blocks);
+  plain.block_table = {};
+  return plain;
+}
+
 // ---- checks
 
 template <class Op>
@@ -60,6 +120,28 @@ void check_options(const Infer& i, const Op& n) {
            n.offset);
 }
 
+// The block table says how many keys there are: k and v are pools of blocks.
+void check_table(const Infer& i, const op::attention& n, Sizes& s) {
+  i.want_index(n.block_table, "block_table");
+  i.want_rank(n.block_table, "block_table", 2);
+  const Shape &pool = i.shape(n.k), &table = i.shape(n.block_table);
+  if (!n.kv_len)
+    i.fail(Code::invalid_argument,
+           "operand kv_len: expected one beside operand block_table, got none");
+  i.want_shape(n.block_table, "block_table", {s.batch, table[1]});
+  const int64_t size = s.k_len;
+  if (size == 0)
+    i.fail(Code::shape_mismatch, "operand k: expected blocks of at least one key, got ",
+           i.type(n.k).text());
+  if (pool[0] == 0 && table[0] != 0 && table[1] != 0)
+    i.fail(Code::shape_mismatch,
+           "operand k: expected at least one block beside operand block_table ",
+           i.type(n.block_table).text(), ", got ", i.type(n.k).text());
+  s.k_len = contiguous(n.layout, pool, table)[n.layout == "bshd" ? 1 : 2];
+  sized(i, contiguous(n.layout, pool, table));
+  sized(i, contiguous(n.layout, i.shape(n.v), table));
+}
+
 template <class Op>
 Sizes check_operands(const Infer& i, const Op& n) {
   i.want_float(n.q, "q");
@@ -67,11 +149,12 @@ Sizes check_operands(const Infer& i, const Op& n) {
   i.want_same_dtype(n.q, "q", n.v, "v");
   for (const auto& [operand, v] : {std::pair("q", n.q), std::pair("k", n.k), std::pair("v", n.v)})
     i.want_rank(v, operand, 4);
-  const Sizes s = sizes_of(i.shape(n.q), i.shape(n.k), i.shape(n.v), n);
+  Sizes s = sizes_of(i.shape(n.q), i.shape(n.k), i.shape(n.v), n);
   if (s.dim == 0)
     i.fail(Code::shape_mismatch, "operand q: expected D >= 1, got ", i.type(n.q).text());
-  i.want_shape(n.k, "k", laid_out(n.layout, s.batch, s.k_heads, s.k_len, s.dim));
-  i.want_shape(n.v, "v", laid_out(n.layout, s.batch, s.k_heads, s.k_len, s.v_dim));
+  const int64_t outer = table_of(n) ? i.shape(n.k)[0] : s.batch;
+  i.want_shape(n.k, "k", laid_out(n.layout, outer, s.k_heads, s.k_len, s.dim));
+  i.want_shape(n.v, "v", laid_out(n.layout, outer, s.k_heads, s.k_len, s.v_dim));
   if (s.k_heads == 0 ? s.q_heads != 0 : s.q_heads % s.k_heads != 0)
     i.fail(Code::shape_mismatch, "operand q: expected a multiple of the ", s.k_heads,
            " heads of k, got ", s.q_heads, " in ", i.type(n.q).text());
@@ -80,6 +163,8 @@ Sizes check_operands(const Infer& i, const Op& n) {
     i.want_index(v, operand);
     i.want_shape(v, operand, {s.batch});
   }
+  if constexpr (requires { n.block_table; })
+    if (n.block_table) check_table(i, n, s);
   sized(i, s.scores());
   return s;
 }
@@ -201,6 +286,12 @@ void attention_shape(Infer& i, const op::attention& n) {
 
 bool attention_lower(Lower& l, const op::attention& n) {
   Builder& b = l.b;
+  if (n.block_table) {
+    const auto y = b.add(without_table(b, n, blocks_in_use(b, n)));
+    l.out(0, y[0]);
+    if (l.wanted(1)) l.out(1, y[1]);
+    return true;
+  }
   const DType dtype = b.dtype(n.q), acc = acc_dtype(dtype);
   Scores r = scores_of(b, n);
   const Sizes& s = r.sizes;
@@ -237,9 +328,18 @@ void add_column(Builder& b, const op::attention& n, Value dlse, op::attention_ba
   back.v = b.concat({back.v, constant(back.v, 0)}, 3);
 }
 
-void attention_grad(Grad& g, const op::attention& n) {
+void attention_grad(Grad& g, const op::attention& paged) {
+  op::attention n = paged;
   if (!g.wants(n.q) && !g.wants(n.k) && !g.wants(n.v) && !g.wants(n.mask)) return;
   Builder& b = g.b;
+  Value blocks;
+  if (paged.block_table) {
+    blocks = blocks_in_use(b, paged);
+    n = without_table(b, paged, blocks);
+  }
+  const auto to_operand = [&](Value d, Value operand) {
+    return blocks ? to_pool(b, paged, d, operand, blocks) : d;
+  };
   op::attention_backward back{.layout = n.layout,
                               .scale = n.scale,
                               .softcap = n.softcap,
@@ -261,8 +361,8 @@ void attention_grad(Grad& g, const op::attention& n) {
   if (g.dy(1)) add_column(b, n, g.dy(1), back);
   const auto d = b.add(back);
   if (g.wants(n.q)) g.give(n.q, d[0]);
-  if (g.wants(n.k)) g.give(n.k, d[1]);
-  if (g.wants(n.v)) g.give(n.v, b.narrow(d[2], 3, 0, b.shape(n.v)[3]));
+  if (g.wants(paged.k)) g.give(paged.k, to_operand(d[1], paged.k));
+  if (g.wants(paged.v)) g.give(paged.v, to_operand(b.narrow(d[2], 3, 0, b.shape(n.v)[3]), paged.v));
   if (g.wants(n.mask)) g.give(n.mask, d[3]);
 }
 
@@ -282,7 +382,9 @@ double bounded(double q_len, double first, double k_len) {
 template <class Op>
 double pair_flops(const Cost& c, const Op& n) {
   const bool bshd = n.layout == "bshd";
-  const double q_len = c.dim(n.q, bshd ? 2 : 1), k_len = c.dim(n.k, bshd ? 2 : 1);
+  const double q_len = c.dim(n.q, bshd ? 2 : 1);
+  double k_len = c.dim(n.k, bshd ? 2 : 1);
+  if (const Value table = table_of(n)) k_len *= c.dim(table, 0);
   const auto offset = static_cast<double>(n.offset);
   double pairs = q_len * k_len;
   if (n.causal)
@@ -297,12 +399,27 @@ double attention_flops(const Cost& c, const op::attention& n) {
   return pair_flops(c, n) * (c.dim(n.q, 0) + c.dim(n.v, 0));
 }
 
+// Of a pool, the blocks of the table are read.
+double attention_bytes(const Cost& c, const op::attention& n) {
+  double bytes = c.operands_and_outputs();
+  if (!n.block_table) return bytes;
+  for (const Value pool : {n.k, n.v}) {
+    const double blocks = c.dim(pool, 3);
+    if (blocks > 0) bytes += c.bytes(pool) * (c.elements(n.block_table) / blocks - 1);
+  }
+  return bytes;
+}
+
 // The batch joins that of the op. A mask keeps its shape where it is the same for all.
 template <class Op>
 bool attention_batch(Batch& v, const Op& n) {
   if constexpr (requires { n.want_dmask; })
     if (n.want_dmask) return false;
+  const Value table = table_of(n);
+  // A table counts the blocks of one pool.
+  if (table && (v.batched(n.k) || v.batched(n.v))) return false;
   return v.add_folded(n, [&](Value x) {
+    if (table && (x == n.k || x == n.v)) return v.given(x);
     if (x != n.mask) return Value{};
     Builder& b = v.b;
     const Shape& one = v.type(x).shape;
@@ -322,6 +439,12 @@ bool attend_to_counted(Padded& p, const Op& n) {
   if (p.along(n.q, -1)) return p.refuse("the dims that its scale depends on are padded");
   const int heads = n.layout == "bshd" ? 2 : 1, steps = n.layout == "bshd" ? 1 : 2;
   if (!p.same_multiple(n.q, n.k, heads)) return p.refuse("its number of heads per key is padded");
+  if (table_of(n)) {
+    if (p.along(n.k, steps)) return p.refuse("its blocks of keys are padded");
+    // Entries that are padding have no keys: their block numbers are not read.
+    p.fill_all(n.kv_len, Fill::zero);
+    return true;
+  }
   if (!p.along(n.k, steps)) return true;
   Builder& b = p.b;
   Value most = p.length_of(n.k, steps);
@@ -349,7 +472,7 @@ constexpr Record<op::attention> kAttention{.shape = attention_shape,
                                            .batch = attention_batch<op::attention>,
                                            .padded = attention_padded,
                                            .flops = attention_flops,
-                                           .bytes = each_once};
+                                           .bytes = attention_bytes};
 
 // ---- attention_backward
 

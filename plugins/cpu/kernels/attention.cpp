@@ -45,6 +45,8 @@ AttentionProblem attention_problem(const Op& n) {
   const sdk::Type &q = n.q.type(), &k = n.k.type(), &v = n.v.type();
   AttentionProblem p{};
   p.dtype = q.dtype, p.sum = gemm_sum_dtype(q.dtype);
+  if constexpr (requires { n.block_table; })
+    if (n.block_table) throw sdk::Refusal::shape("keys in blocks are not supported");
   if (!is_float(q.dtype)) throw sdk::Refusal::dtype("q", q.dtype);
   const bool bshd = n.layout == "bshd";
   if (!bshd && n.layout != "bhsd") throw sdk::Refusal::attribute("layout", n.layout);
