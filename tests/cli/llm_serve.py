@@ -162,6 +162,37 @@ def many(server):
     check("nothing runs once all have gone", False, numbers)
 
 
+def small_cache(tiny):
+    """Eight slots with room for 400 tokens each, in a cache of 480: answers wait for room, and share what they can."""
+    server = Server(tiny, "--slots", "8", "--context", "400", "--cache-tokens", "480")
+    prefix = "The same beginning. " * 11
+    alone = [server.text(prefix + str(i), max_tokens=120, ignore_eos=True) for i in range(6)]
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        among = list(pool.map(lambda i: server.text(prefix + str(i), max_tokens=120, ignore_eos=True), range(6)))
+    check("answers that wait for room are those alone", among == alone, (among, alone))
+    status, j = server.ask("POST", "/v1/completions", {"prompt": "a" * 400})
+    check("a prompt that never fits is refused", status == 400 and "400" in j["error"]["message"], (status, j))
+    check("SIGTERM ends the server with a small cache", server.stop()[0] == 0)
+    done = subprocess.run([TENON, "llm", "serve", tiny, "--device", "cpu", "--port", "0", "--context", "400",
+                           "--cache-tokens", "300"], capture_output=True, text=True)
+    check("a cache below the context is refused", done.returncode == 1 and "at least 400 tokens" in done.stderr, done.stderr)
+
+
+def live_prefix(folder):
+    """A prompt that begins as that of an answer that goes on."""
+    server = Server(str(tiny_model.make(folder + "/long", context=8192)), "--slots", "2", "--context", "8192")
+    c = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
+    prefix = "Another beginning. " * 11
+    c.request("POST", "/v1/completions", json.dumps({"prompt": prefix, "max_tokens": 7900, "ignore_eos": True, "stream": True}))
+    r = c.getresponse()
+    r.readline()
+    usage = server.ask("POST", "/v1/completions", {"prompt": prefix + "and more", "max_tokens": 1})[1]["usage"]
+    check("a prefix that is in use is not read again", usage["prompt_tokens_details"]["cached_tokens"] == 192, usage)
+    check("it is in use", "tenon_requests_running 1\n" in server.ask("GET", "/metrics")[1])
+    c.close()
+    server.stop()
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         tiny = str(tiny_model.make(folder + "/tiny"))
@@ -170,6 +201,8 @@ def main():
             part(server)
         code, rest = server.stop()
         check("SIGTERM ends it", code == 0, (code, rest))
+        small_cache(tiny)
+        live_prefix(folder)
 
         server = Server(tiny, "--slots", "1", "--queue", "0", env={"TENON_API_KEY": "secret"})
         check("without the key", server.ask("GET", "/v1/models")[0] == 401)
