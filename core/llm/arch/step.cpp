@@ -13,7 +13,12 @@ Step::Step(Graph& graph, const ModelConfig& config, const StepShape& shape, Weig
   tokens = g.input("tokens", {i64, {s.batch, s.time}});
   past_ = g.input("past", {i64, {s.batch}});
   count_ = g.input("count", {i64, {s.batch}});
-  if (s.batch < s.slots) slot_ = g.input("slot", {i64, {s.batch}});
+  if (s.block > 0) {
+    rows_ = reshape(g.input("rows", {i64, {s.batch, s.time}}), {s.batch * s.time});
+    table_ = g.input("block_table", {i64, {s.batch, s.table()}});
+  } else if (s.batch < s.slots) {
+    slot_ = g.input("slot", {i64, {s.batch}});
+  }
 }
 
 // ---- Weights
@@ -249,7 +254,7 @@ Value Step::cache_rows() {
   const Value counts =
       g.add(op::compare{.kind = "lt", .a = step, .b = reshape(count_, {s.batch, 1})});
   const Value row = binary("add", first, positions());
-  const Value none = constant({s.slots * s.capacity});  // skipped: out of range
+  const Value none = constant({s.rows()});  // skipped: out of range
   rows_ = reshape(g.add(op::where{.cond = counts, .a = row, .b = none}, "cache_rows"),
                   {s.batch * s.time});
   return rows_;
@@ -261,8 +266,9 @@ Value Step::gather_slots(Value state, const std::string& name) {
 
 Value Step::append(const std::string& name, Value rows, int64_t heads, int64_t dim) {
   // One axis for slots and tokens: the scatter then writes the rows in place.
-  const TensorType type(s.cache, {s.slots * s.capacity, heads, dim});
+  const TensorType type(s.cache, {s.rows(), heads, dim});
   const Value state = g.state("cache." + name, type);
+  caches_.push_back({"cache." + name, type});
   const Value now =
       g.add(op::scatter{.oob = "skip",
                         .base = state,
@@ -270,6 +276,7 @@ Value Step::append(const std::string& name, Value rows, int64_t heads, int64_t d
                         .updates = reshape(cast(rows, s.cache), {s.batch * s.time, heads, dim})},
             "cache." + name);
   g.update(state, now);
+  if (table_) return reshape(now, {s.blocks, s.block, heads, dim});
   return gather_slots(reshape(now, {s.slots, s.capacity, heads, dim}), "cache." + name);
 }
 
@@ -284,7 +291,8 @@ Value Step::attend(Value q, Value keys, Value values, const Attention& options,
                   .k = keys,
                   .v = values,
                   .kv_len = length,
-                  .past_len = past_};
+                  .past_len = past_,
+                  .block_table = table_};
   if (options.scale > 0) a.scale = options.scale;
   return cast(g.add(a, name), s.compute);
 }
@@ -327,10 +335,12 @@ Value Step::wanted_rows(Value x) {
   return g.add(op::gather{.data = flat, .indices = binary("add", first, last)}, "last_rows");
 }
 
-Graph step_graph(const ModelConfig& config, const StepShape& shape, Weights& weights) {
+Graph step_graph(const ModelConfig& config, const StepShape& shape, Weights& weights,
+                 std::vector<CacheState>* caches) {
   Graph g("llm.step." + std::to_string(shape.batch) + "x" + std::to_string(shape.time));
   Step step(g, config, shape, weights);
   const Value x = config.architecture->hidden(step);
+  if (caches) *caches = step.caches();
   Value logits = config.architecture->logits(step, step.wanted_rows(x));
   if (config.logit_softcap > 0) {
     const Value capped =
@@ -343,6 +353,18 @@ Graph step_graph(const ModelConfig& config, const StepShape& shape, Weights& wei
   }
   g.output("logits", logits);
   g.output("token", g.add(op::argmax{.axis = -1, .x = logits}, "token"));
+  return g;
+}
+
+Graph copy_graph(const std::vector<CacheState>& caches, int64_t count) {
+  Graph g("llm.copy." + std::to_string(count));
+  const Value from = g.input("from", {i64, {count}}), to = g.input("to", {i64, {count}});
+  for (const CacheState& c : caches) {
+    const Value state = g.state(c.name, c.type);
+    const Value rows = g.add(op::gather{.data = state, .indices = from});
+    g.update(state,
+             g.add(op::scatter{.oob = "skip", .base = state, .indices = to, .updates = rows}));
+  }
   return g;
 }
 
