@@ -33,7 +33,8 @@ class Check {
   Check(const Runtime& runtime, const char* model, Products products)
       : alone_(runtime, model, options(products, 1)),
         many_(runtime, model, options(products, kSlots)),
-        stacked_(runtime, model, options(products, 1, true)),
+        stacked_(runtime, model, options(products, 1, 0, true)),
+        little_(runtime, model, options(products, 3, kContext)),
         vocab_(alone_.config().vocab),
         prompt_(tokens_of(1, kPrompt, vocab_)),
         wanted_(alone_.all_logits(prompt_)) {}
@@ -48,14 +49,17 @@ class Check {
     pieces(stacked_, 0, kPrompt, "stacked weights");
     pieces(stacked_, 0, 33, "stacked weights");
     shared();
+    little_memory();
     return good_;
   }
 
  private:
-  static EngineOptions options(Products products, int64_t slots, bool stack = false) {
+  static EngineOptions options(Products products, int64_t slots, int64_t cache = 0,
+                               bool stack = false) {
     return {.device = "cpu",
             .context = kContext,
             .slots = slots,
+            .cache_tokens = cache,
             .products = products,
             .stack_weights = stack};
   }
@@ -160,7 +164,35 @@ class Check {
     same("behind a part of a block", kPrompt, many_.step({&again, 1}, true)[0].logits);
   }
 
-  Engine alone_, many_, stacked_;
+  // Three slots with memory for one context: what finds no room is refused and changes nothing, and
+  // has room once another slot is cleared.
+  void little_memory() {
+    const Engine::Piece first{.slot = 0, .tokens = cut(prompt_, 0, 400)},
+        second{.slot = 1, .tokens = tokens_of(7, 400, vocab_)};
+    little_.step({&first, 1}, false);
+    try {
+      little_.step({&second, 1}, false);
+      std::puts("a step without room: expected an error");
+      good_ = false;
+    } catch (const Error& e) {
+      if (e.code() != TENON_OUT_OF_MEMORY || little_.length(1) != 0) {
+        std::printf("a step without room: %s\n", e.what());
+        good_ = false;
+      }
+    }
+    // A shared beginning takes no room.
+    constexpr int64_t kEnd = 650;
+    const int64_t kept = little_.reuse(2, cut(prompt_, 0, kEnd));
+    const Engine::Piece rest{.slot = 2, .tokens = cut(prompt_, kept, kEnd)};
+    same("little memory, behind a shared prefix", kEnd, little_.step({&rest, 1}, true)[0].logits);
+    little_.clear(2), little_.clear(0);
+    little_.step({&second, 1}, false);
+    little_.clear(1);
+    const Engine::Piece all{.slot = 1, .tokens = prompt_};
+    same("little memory, after others", kPrompt, little_.step({&all, 1}, true)[0].logits);
+  }
+
+  Engine alone_, many_, stacked_, little_;
   int64_t vocab_;
   std::vector<int64_t> prompt_;
   std::vector<float> wanted_;  // behind each token
