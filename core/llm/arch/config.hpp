@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "llm/arch/quantization.hpp"
 #include "llm/arch/rope.hpp"
 #include "tenon/tenon.hpp"
 
@@ -60,6 +61,7 @@ struct ModelConfig {
   MoeConfig moe{};
   LatentConfig latent{};
   MambaConfig mamba{};
+  Quantization quantization{};
   tenon_dtype dtype = f32;               // that the file names: f32, f16 or bf16
   std::vector<int64_t> end_tokens = {};  // eos_token_id
 

@@ -39,9 +39,10 @@ Value Step::parameter(const std::string& name, const std::vector<int64_t>& dims)
 
 Value Step::made(const std::string& name, const std::vector<std::string>& sources,
                  const std::vector<int64_t>& source_dims, tenon_dtype dtype,
-                 const std::vector<int64_t>& dims, Weights::Make make) {
+                 const std::vector<int64_t>& dims, Weights::Make make, bool may_be_blocks) {
   if (weights.has(name)) return weight(name, dims);  // GGUF files have some of them
-  return once(name, weights.made(name, sources, source_dims, dtype, dims, std::move(make)));
+  return once(
+      name, weights.made(name, sources, source_dims, dtype, dims, std::move(make), may_be_blocks));
 }
 
 Value Step::wide(const std::string& name, const std::vector<int64_t>& dims) {

@@ -77,7 +77,7 @@ class Step {
   // A weight made of tensors of the folder, see Weights::made().
   Value made(const std::string& name, const std::vector<std::string>& sources,
              const std::vector<int64_t>& source_dims, tenon_dtype dtype,
-             const std::vector<int64_t>& dims, Weights::Make make);
+             const std::vector<int64_t>& dims, Weights::Make make, bool may_be_blocks = false);
   // An f32 weight that is made of one tensor of the folder, converted.
   Value wide(const std::string& name, const std::vector<int64_t>& dims);
   // A table of the host.

@@ -107,9 +107,9 @@ TEST_SUITE("llm/config") {
     CHECK(refusal(with(llama(), {{"architectures", {"LlamaForSequenceClassification"}}}),
                   TENON_UNSUPPORTED)
               .find("'LlamaForCausalLM'") != std::string::npos);
-    CHECK(refusal(with(llama(), {{"quantization_config", {{"quant_method", "gptq"}}}}),
+    CHECK(refusal(with(llama(), {{"quantization_config", {{"quant_method", "hqq"}}}}),
                   TENON_UNSUPPORTED)
-              .find("'gptq'") != std::string::npos);
+              .find("hqq") != std::string::npos);
     CHECK(refusal(with(llama(), {{"torch_dtype", "float8_e4m3fn"}}), TENON_UNSUPPORTED)
               .find("'float32', 'float16' or 'bfloat16'") != std::string::npos);
     CHECK(
