@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads quantization_config.
+// quantization_config of config.json: its keys, and what of them is supported.
 #include "llm/arch/quantization.hpp"
 
 namespace tenon::llm {
