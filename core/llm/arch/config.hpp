@@ -49,6 +49,7 @@ struct ModelConfig {
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool qk_norm = false;
   bool rope_interleaved = false;    // pairs of rope are neighbours in heads of q and k
+  bool outputs_first = false;       // GPT-2's matrices are [outputs, inputs], not the other way
   RopeConfig rope{}, local_rope{};  // local_rope: of layers with a window, if it has dims
   int64_t window = 0;               // keys that a query of a local layer sees; 0: all
   std::vector<bool> local = {};     // per layer: has the window

@@ -1,23 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys of GGUF to config.json.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "llm/files/config_keys.hpp"
+#include "llm/files/own_keys.hpp"
 #include "llm/json_text.hpp"
 
 namespace tenon::llm::files {
 namespace {
-
-// The shortest decimal number of an f32, not that of the double that equals it.
-double shortest(float value) {
-  char text[32];
-  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
-  double out = value;
-  std::from_chars(text, end, out);
-  return out;
-}
 
 class Reader {
  public:
@@ -28,6 +19,15 @@ class Reader {
     out_["architectures"] = {family_.architecture};
     out_["model_type"] = family_.model_type;
     out_["dtype"] = dtype;
+    out_["vocab_size"] = vocabulary();
+    out_["tie_word_embeddings"] = !model_.has_tensor("output.weight");
+    if (!read_own_keys(model_, family_, file_, out_)) read_decoder();
+    token_ids();
+    return std::move(out_);
+  }
+
+ private:
+  void read_decoder() {
     size("context_length", "max_position_embeddings");
     const int64_t hidden = size("embedding_length", "hidden_size");
     size("block_count", "num_hidden_layers");
@@ -35,21 +35,25 @@ class Reader {
     const int64_t heads = size("attention.head_count", "num_attention_heads");
     out_["num_key_value_heads"] =
         has("attention.head_count_kv") ? number("attention.head_count_kv") : heads;
-    out_["vocab_size"] = vocabulary();
     out_["rms_norm_eps"] = real("attention.layer_norm_rms_epsilon");
     const int64_t head = has("attention.key_length") ? number("attention.key_length")
                                                      : hidden / std::max<int64_t>(heads, 1);
     out_["head_dim"] = head;
-    out_["tie_word_embeddings"] = !model_.has_tensor("output.weight");
     if (family_.names.size() > 4 && model_.has_tensor("blk.0.attn_q.bias") &&
         family_.model_type != "qwen2")
       out_["attention_bias"] = true;
     if (model_.has_tensor("blk.0.ffn_up.bias")) out_["mlp_bias"] = true;
     rope(head);
-    experts();
+    if (family_.gguf == "deepseek2")
+      read_deepseek_keys(model_, family_, file_, out_);
+    else
+      experts();
     attention();
     out_[family_.norm_plus_one ? "hidden_activation" : "hidden_act"] =
         family_.norm_plus_one ? "gelu_pytorch_tanh" : "silu";
+  }
+
+  void token_ids() {
     for (const auto& [key, name] : {std::pair("bos_token_id", "bos_token_id"),
                                     {"eos_token_id", "eos_token_id"},
                                     {"padding_token_id", "pad_token_id"}}) {
@@ -58,10 +62,8 @@ class Reader {
       out_[name] = nullptr;
       if (model_.has(k)) out_[name] = in_file([&] { return model_.number<int64_t>(k); });
     }
-    return std::move(out_);
   }
 
- private:
   std::string key(std::string_view name) const {
     return std::string(family_.gguf) + "." + std::string(name);
   }
@@ -122,6 +124,13 @@ class Reader {
       if (has("rope.scaling.original_context_length"))
         scaling["original_max_position_embeddings"] =
             number("rope.scaling.original_context_length");
+      for (const std::string name : {"beta_fast", "beta_slow"})
+        if (has("rope.scaling.yarn_" + name)) scaling[name] = real("rope.scaling.yarn_" + name);
+      if (family_.gguf == "deepseek2" && type == "yarn") {
+        // Rounded, as a tenth of it went through an f32.
+        const double all = 1e-6 * std::round(1e7 * real("rope.scaling.yarn_log_multiplier"));
+        scaling["mscale"] = scaling["mscale_all_dim"] = all;
+      }
       out_["rope_scaling"] = scaling;
     }
   }

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Configurations that are not like Llama's: those of GPT-2 and Mamba, and what DeepSeek adds.
+#pragma once
+
+#include <string>
+
+#include "llm/files/families.hpp"
+#include "llm/files/json.hpp"
+
+namespace tenon::llm::files {
+
+// GPT-2 and Mamba: all keys of the architecture; false for other families. Throws TENON_UNSUPPORTED for
+// a field that GGUF has no key for.
+bool set_own_keys(GgufWriter& out, const Family& family, const Json& config,
+                  const std::string& file);
+// Sets their fields of config.json; false for other families.
+bool read_own_keys(const Gguf& model, const Family& family, const std::string& file, Json& out);
+
+// DeepSeek: the keys of latent attention and of experts, beside those that all families have.
+void set_deepseek_keys(GgufWriter& out, const Family& family, const Json& config,
+                       const std::string& file);
+void read_deepseek_keys(const Gguf& model, const Family& family, const std::string& file,
+                        Json& out);
+// Layers in front that have no experts.
+int64_t dense_layers(const Json& config, const Family& family, const std::string& file);
+
+// The shortest decimal number of an f32, not that of the double that equals it.
+double shortest(float value);
+
+}  // namespace tenon::llm::files
