@@ -253,6 +253,40 @@ def check_pieces(folder):
     return "pieces"
 
 
+def check_words(folder):
+    """Tokenizers of BERT."""
+    for lowercase in (True, False):
+        at = folder / str(lowercase)
+        make(at / "hf", "llama", {})
+        tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+        tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase)
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+        tokenizer.decoder = tokenizers.decoders.WordPiece()
+        names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=320, special_tokens=names)
+        tokenizer.train_from_iterator(["the quick brown fox jumps over the lazy dog The Dog été " * 3, "they're there 1234"], trainer)
+        tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+        fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]",
+                                                    cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]")
+        fast.save_pretrained(at / "hf")
+        tenon(at / "hf", at / "m.gguf")
+        reader = gguf.GGUFReader(at / "m.gguf")
+        tokens = reader.get_field("tokenizer.ggml.tokens").contents()
+        marked = [t if t in names else t[2:] if t.startswith("##") else "▁" + t for t in fast.convert_ids_to_tokens(range(len(fast)))]
+        assert tokens[:len(fast)] == marked
+        assert reader.get_field("tokenizer.ggml.mask_token_id").contents() == 4
+        without_json(at / "m.gguf", at / "other.gguf")
+        tenon(at / "m.gguf", at / "back")
+        tenon(at / "other.gguf", at / "built")
+        for name in ("back", "built"):
+            loaded = transformers.PreTrainedTokenizerFast.from_pretrained(at / name)
+            check_same(fast, loaded, special=True)
+            assert loaded.encode("the dog", "over") == fast.encode("the dog", "over")
+            assert loaded.cls_token == "[CLS]" and loaded.mask_token == "[MASK]"
+    return "words"
+
+
 def check_tokenizer(folder):
     words = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
     rest = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -296,6 +330,7 @@ def main():
         if not wanted or "tokenizer" in wanted:
             print(f"tokenizer: {check_tokenizer(folder / 'tokenizer')}", flush=True)
             print(f"tokenizer: {check_pieces(folder / 'pieces')}", flush=True)
+            print(f"tokenizer: {check_words(folder / 'words')}", flush=True)
 
 
 main()
