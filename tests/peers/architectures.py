@@ -76,6 +76,17 @@ def cases():
                                                 dict(mscale=1.0, mscale_all_dim=0.5)), []),
         "deepseek_v3_yarn_equal": (T.DeepseekV3Config(**LATENT, n_group=2, topk_group=1, rope_parameters=YARN |
                                                       dict(mscale=1.0, mscale_all_dim=1.0, beta_fast=16.0)), []),
+        "gemma": (T.GemmaConfig(**SIZES, head_dim=16), []),
+        "granite": (T.GraniteConfig(**SIZES, embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2,
+                                    logits_scaling=2.0), []),
+        "smollm3": (T.SmolLM3Config(**SIZES | dict(num_hidden_layers=5)), []),
+        "smollm3_window": (T.SmolLM3Config(**SIZES, no_rope_layers=[1, 0, 1], use_sliding_window=True, sliding_window=9,
+                                           tie_word_embeddings=False), []),
+        "olmo2": (T.Olmo2Config(**SIZES), []),
+        "qwen2_moe": (T.Qwen2MoeConfig(**SIZES, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=32,
+                                       shared_expert_intermediate_size=48), []),
+        "ministral3": (T.Ministral3Config(**SIZES, head_dim=16, rope_parameters=YARN | dict(
+            original_max_position_embeddings=16, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1)), []),
         "mamba": (T.MambaConfig(vocab_size=VOCAB, hidden_size=64, state_size=8, num_hidden_layers=3, eos_token_id=1,
                                 bos_token_id=0), []),
     }

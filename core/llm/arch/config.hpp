@@ -18,8 +18,9 @@ struct Architecture;
 // A mixture of experts. experts = 0: the model has none.
 struct MoeConfig {
   int64_t experts = 0, per_token = 0;
-  int64_t ffn = 0;         // width of an expert
-  int64_t shared_ffn = 0;  // width of the expert that all tokens use; 0: none
+  int64_t ffn = 0;           // width of an expert
+  int64_t shared_ffn = 0;    // width of the expert that all tokens use; 0: none
+  bool shared_gate = false;  // what it adds is weighted by a product with the token
   int64_t groups = 1, groups_per_token = 1;
   bool normalize = true;  // weights of a token sum to 1
   double scaling = 1;
@@ -54,9 +55,10 @@ struct ModelConfig {
   int64_t window = 0;               // keys that a query of a local layer sees; 0: all
   std::vector<bool> local = {};     // per layer: has the window
   std::vector<bool> sparse = {};    // per layer: has experts
+  std::vector<bool> no_rope = {};   // per layer: q and k are not rotated; empty: all are
   double attention_scale = 0;       // 0: 1/sqrt(head_dim)
   double attention_softcap = 0, logit_softcap = 0;
-  double embed_scale = 1;
+  double embed_scale = 1, residual_scale = 1, logit_scale = 1;
   bool scale_by_layer = false;  // GPT-2: attention_scale is divided by the layer's number
   int64_t extra_layers = 0;     // weights of layers behind the last one, not used
   MoeConfig moe{};

@@ -23,6 +23,10 @@ void read_common(ConfigReader& r, ModelConfig& c) {
   l.nope_dim = r.size("qk_nope_head_dim", 128, 1 << 16);
   l.v_dim = r.size("v_head_dim", 128, 1 << 16);
   c.rope = read_rope(r, l.rope_dim, c.context);
+  if (c.rope.query_beta != 0)
+    throw Error(TENON_UNSUPPORTED, r.where() +
+                                       ": 'llama_4_scaling_beta' is not supported; "
+                                       "expected it absent for this model_type");
   c.attention_scale =
       c.rope.softmax_scale() / std::sqrt(static_cast<double>(l.nope_dim + l.rope_dim));
   c.o_bias = r.flag("attention_bias", false);

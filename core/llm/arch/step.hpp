@@ -110,6 +110,8 @@ class Step {
   Value gated(Value gate, Value up, const std::string& activation, const std::string& name);
   Value rotate(Value x, const RopeConfig& rope, const std::string& table, const std::string& name,
                bool interleaved = false);
+  // Queries [batch, time, heads, dim] times the factor that RopeConfig::query_beta gives positions.
+  Value scaled_by_position(Value q, const RopeConfig& rope);
   Value reshape(Value x, std::vector<int64_t> shape);
   // `length` elements of the last axis from `start` on; leading: the dims before it.
   Value part(Value x, std::vector<int64_t> leading, int64_t start, int64_t length);
