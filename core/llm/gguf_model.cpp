@@ -65,7 +65,8 @@ std::string name_of(const files::NamePair& pair, int64_t layer, std::string_view
   if (pair.change == Change::exponent) return replaced("A_log", "A");
   if (pair.change == Change::keys) return replaced("kv_b_proj", "k_b_proj");
   if (pair.change == Change::values) return replaced("kv_b_proj", "v_b_proj");
-  if (pair.change == Change::flat && end == ".weight") return name + ".flat";
+  if ((pair.change == Change::flat || pair.change == Change::row) && end == ".weight")
+    return name + ".flat";
   return name + std::string(end);
 }
 

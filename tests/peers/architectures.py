@@ -16,10 +16,10 @@ except ImportError as missing:
 
 LIMIT, HALF_LIMIT = 1e-4, 1e-2  # with a cache of f16
 CONVERTED = {"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3_text", "phi3", "gpt2", "mamba",
-             "deepseek_v2", "deepseek_v3"}
+             "deepseek_v2", "deepseek_v3", "gemma", "granite", "smollm3", "olmo2", "qwen2_moe", "ministral3"}
 # What GGUF has no key for.
 NOT_CONVERTED = {"llama_dynamic", "qwen2_window", "llama_head_dim", "qwen3_moe", "phi3_partial_rotary", "gemma3",
-                 "gpt2_scaled", "deepseek_v3_yarn"}
+                 "gpt2_scaled", "deepseek_v3_yarn", "smollm3_window"}
 VOCAB, LENGTH = 96, 40
 SIZES = dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=112, num_hidden_layers=3, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=128, eos_token_id=1, bos_token_id=0, pad_token_id=0)

@@ -72,7 +72,7 @@ def their_cases():
     llama3 = A.LLAMA3 | dict(original_max_position_embeddings=8192, factor=32.0)
     known = {name: config for name, (config, options) in A.cases().items() if not options}
     same = ("llama", "llama_biases_tied", "llama_linear", "llama_yarn", "mistral_no_window", "qwen2", "qwen3", "qwen3_yarn",
-            "phi3", "deepseek_v2", "mamba")
+            "phi3", "deepseek_v2", "mamba", "granite", "smollm3", "olmo2")
     return {name: known[name] for name in same} | {
         # Their converter reads a key that the class of transformers leaves out.
         "deepseek_v3": T.DeepseekV3Config(**A.LATENT, n_group=4, topk_group=2, scoring_func="sigmoid"),

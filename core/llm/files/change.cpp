@@ -35,6 +35,10 @@ std::vector<int64_t> changed_dims(Change change, const std::vector<int64_t>& dim
     if (dims.size() != 3 || dims[1] != 1) wrong(name, "three axes, the second one of 1");
     return {dims[0], dims[2]};
   }
+  if (change == Change::row) {
+    if (dims.size() != 2 || dims[0] != 1) wrong(name, "one row");
+    return {dims[1]};
+  }
   if (change != Change::keys && change != Change::values) return dims;
   if (dims.size() != 2 || dims[0] != rows.heads * (rows.keys + rows.values))
     wrong(name, std::to_string(rows.heads * (rows.keys + rows.values)) + " rows");
@@ -69,6 +73,10 @@ std::vector<int64_t> dims_back(Change change, const std::vector<int64_t>& dims,
   if (change == Change::flat && dims.size() != 1) {
     if (dims.size() != 2) wrong(name, "two axes");
     return {dims[0], 1, dims[1]};
+  }
+  if (change == Change::row) {
+    if (dims.size() != 1) wrong(name, "one axis");
+    return {1, dims[0]};
   }
   return dims;
 }

@@ -40,7 +40,7 @@ class Reader {
                                                      : hidden / std::max<int64_t>(heads, 1);
     out_["head_dim"] = head;
     if (family_.names.size() > 4 && model_.has_tensor("blk.0.attn_q.bias") &&
-        family_.model_type != "qwen2")
+        family_.model_type != "qwen2" && family_.model_type != "qwen2_moe")
       out_["attention_bias"] = true;
     if (model_.has_tensor("blk.0.ffn_up.bias")) out_["mlp_bias"] = true;
     rope(head);
@@ -51,6 +51,8 @@ class Reader {
     attention();
     out_[family_.norm_plus_one ? "hidden_activation" : "hidden_act"] =
         family_.norm_plus_one ? "gelu_pytorch_tanh" : "silu";
+    if (family_.gguf == "gemma") out_["hidden_act"] = "gelu_pytorch_tanh";
+    read_more_keys(model_, family_, file_, out_);
   }
 
   void token_ids() {
@@ -131,6 +133,9 @@ class Reader {
         const double all = 1e-6 * std::round(1e7 * real("rope.scaling.yarn_log_multiplier"));
         scaling["mscale"] = scaling["mscale_all_dim"] = all;
       }
+      if (family_.gguf == "mistral3" && has("rope.scaling.yarn_log_multiplier"))
+        scaling["mscale"] = 1.0,
+        scaling["mscale_all_dim"] = real("rope.scaling.yarn_log_multiplier");
       out_["rope_scaling"] = scaling;
     }
   }
@@ -179,6 +184,7 @@ class Reader {
     size("expert_used_count", "num_experts_per_tok");
     if (mixtral) return;
     size("expert_feed_forward_length", "moe_intermediate_size");
+    if (family_.gguf == "qwen2moe") return;
     out_["norm_topk_prob"] = !has("expert_weights_norm") || in_file([&] {
       return model_.number<bool>(key("expert_weights_norm"));
     });
@@ -192,7 +198,7 @@ class Reader {
     }
     for (const char* name : {"attn_logit_softcapping", "final_logit_softcapping"})
       if (has(name)) out_[name] = real(name);
-    if (!family_.norm_plus_one) return;
+    if (!family_.norm_plus_one || family_.gguf == "gemma") return;
     // Whole in all models that were published; 1 / sqrt of it went through an f32.
     out_["query_pre_attn_scalar"] =
         has("attention.scale")

@@ -100,6 +100,7 @@ class Keys {
     experts();
     attention();
     activation();
+    set_more_keys(out_, family_, config_, file_);
   }
 
  private:
@@ -162,6 +163,12 @@ class Keys {
     if (number("attention_factor") != 0)
       unsupported(file_, "attention_factor", "has no form in GGUF; expected it absent");
     const double all = number("mscale_all_dim");
+    if (family_.gguf == "mistral3") {
+      if (number("mscale") != (all != 0 ? 1 : 0))
+        unsupported(file_, "mscale", "expected 1, or 0 without mscale_all_dim");
+      if (all != 0) out_.set(key("rope.scaling.yarn_log_multiplier"), static_cast<float>(all));
+      return;
+    }
     if (family_.gguf != "deepseek2") {
       if (all != 0 || number("mscale") != 0)
         unsupported(file_, "mscale", "has no form in GGUF for this model_type");
@@ -191,6 +198,7 @@ class Keys {
     size("expert_used_count", "num_experts_per_tok");
     if (family_.model_type == "mixtral") return;
     size("expert_feed_forward_length", "moe_intermediate_size");
+    if (family_.gguf == "qwen2moe") return;
     out_.set(key("expert_weights_norm"),
              field<bool>(config_, "norm_topk_prob", file_).value_or(false));
   }
@@ -231,6 +239,13 @@ class Keys {
 
   void activation() {
     const bool gemma = family_.norm_plus_one;
+    // The first Gemma may have either key.
+    if (family_.gguf == "gemma" && !field<std::string>(config_, "hidden_activation", file_)) {
+      const auto act = field<std::string>(config_, "hidden_act", file_);
+      if (act && *act != "gelu_pytorch_tanh")
+        unsupported(file_, "hidden_act", "'" + *act + "' has no form in GGUF for this model_type");
+      return;
+    }
     const auto given =
         field<std::string>(config_, gemma ? "hidden_activation" : "hidden_act", file_);
     if (given && *given != (gemma ? "gelu_pytorch_tanh" : "silu"))

@@ -20,6 +20,7 @@ enum class Change : uint8_t {
   turned,      // [inputs, outputs] in the folder, [outputs, inputs] in GGUF
   exponent,    // the folder has the logarithm of the negated numbers
   flat,        // the folder has an axis of 1 in the middle
+  row,         // [1, columns] in the folder, [columns] in GGUF
   keys,        // of each head, the rows of keys of kv_b_proj, turned: [heads, rank, rows]
   values,      // of each head, the rows of values of kv_b_proj: [heads, rows, rank]
   both_halves  // kv_b_proj as it is, in old files; not written

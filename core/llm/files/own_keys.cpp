@@ -190,6 +190,59 @@ bool read_own_keys(const Gguf& model, const Family& family, const std::string& f
   return family.gguf == "gpt2" || family.gguf == "mamba";
 }
 
+void set_more_keys(GgufWriter& out, const Family& family, const Json& config,
+                   const std::string& file) {
+  Fields f(out, family, config, file);
+  if (family.gguf == "granite") {
+    f.set_real("attention.scale", f.real("attention_multiplier", 1));
+    f.set_real("embedding_scale", f.real("embedding_multiplier", 1));
+    f.set_real("residual_scale", f.real("residual_multiplier", 1));
+    f.set_real("logit_scale", f.real("logits_scaling", 1));
+  } else if (family.gguf == "smollm3") {
+    f.expect("use_sliding_window", false);
+    const auto rotates = config.find("no_rope_layers");
+    const bool listed = rotates != config.end() && rotates->is_array();
+    bool usual = listed || f.integer("no_rope_layer_interval", 4) == 4;
+    for (size_t i = 0; listed && i < rotates->size(); ++i)
+      usual = usual && (*rotates)[i] == ((i + 1) % 4 != 0 ? 1 : 0);
+    if (!usual) f.refuse("no_rope_layers", "other layers", "every fourth layer without rope");
+  } else if (family.gguf == "qwen2moe") {
+    f.expect("norm_topk_prob", false);
+    f.set("expert_shared_feed_forward_length", f.integer("shared_expert_intermediate_size", 5632));
+  } else if (family.gguf == "mistral3") {
+    const RopeConfig rope = read_rope(config, file);
+    const double beta = field<double>(rope.scaling, "llama_4_scaling_beta", file).value_or(0);
+    if (beta != 0) f.set_real("attention.temperature_scale", beta);
+  }
+}
+
+void read_more_keys(const Gguf& model, const Family& family, const std::string& file, Json& out) {
+  const FileKeys k(model, family, file);
+  const auto take = [&](const char* name, const char* field_name) {
+    if (k.has(name)) out[field_name] = k.real(name);
+  };
+  if (family.gguf == "granite") {
+    // Zero stands for the usual scale of attention.
+    if (k.has("attention.scale") && k.real("attention.scale") > 0)
+      take("attention.scale", "attention_multiplier");
+    else
+      out["attention_multiplier"] = 1 / std::sqrt(out["head_dim"].get<double>());
+    take("embedding_scale", "embedding_multiplier");
+    take("residual_scale", "residual_multiplier");
+    take("logit_scale", "logits_scaling");
+  } else if (family.gguf == "qwen2moe") {
+    out["norm_topk_prob"] = false;
+    out["qkv_bias"] = model.has_tensor("blk.0.attn_q.bias");
+    out["shared_expert_intermediate_size"] = k.integer("expert_shared_feed_forward_length", 5632);
+  } else if (family.gguf == "mistral3" && k.has("attention.temperature_scale")) {
+    if (!out.contains("rope_scaling"))
+      throw Error(TENON_UNSUPPORTED, file +
+                                         ": key 'mistral3.attention.temperature_scale' is set; "
+                                         "expected rope.scaling.type yarn beside it");
+    out["rope_scaling"]["llama_4_scaling_beta"] = k.real("attention.temperature_scale");
+  }
+}
+
 void set_deepseek_keys(GgufWriter& out, const Family& family, const Json& config,
                        const std::string& file) {
   Fields f(out, family, config, file);

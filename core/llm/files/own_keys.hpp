@@ -16,6 +16,11 @@ bool set_own_keys(GgufWriter& out, const Family& family, const Json& config,
 // Sets their fields of config.json; false for other families.
 bool read_own_keys(const Gguf& model, const Family& family, const std::string& file, Json& out);
 
+// What Granite, SmolLM3, Ministral 3 and Qwen2 with experts have beside the keys of Llama.
+void set_more_keys(GgufWriter& out, const Family& family, const Json& config,
+                   const std::string& file);
+void read_more_keys(const Gguf& model, const Family& family, const std::string& file, Json& out);
+
 // DeepSeek: the keys of latent attention and of experts, beside those that all families have.
 void set_deepseek_keys(GgufWriter& out, const Family& family, const Json& config,
                        const std::string& file);

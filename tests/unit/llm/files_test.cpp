@@ -228,6 +228,48 @@ TEST_SUITE("llm/files") {
     CHECK(refusal("deepseek_v2", biased).starts_with("config.json: 'attention_bias': 'true'"));
   }
 
+  TEST_CASE("config: models near Llama") {
+    const Json factors{{"embedding_multiplier", 12.0},
+                       {"residual_multiplier", 0.22},
+                       {"attention_multiplier", 0.1},
+                       {"logits_scaling", 8.0}};
+    Json c = there_and_back("granite", factors);
+    for (const auto& [key, value] : factors.items()) CHECK(c[key] == value);
+    const Json rope{
+        {"rope_type", "yarn"},        {"factor", 16.0}, {"original_max_position_embeddings", 256},
+        {"beta_fast", 24.0},          {"mscale", 1.0},  {"mscale_all_dim", 0.5},
+        {"llama_4_scaling_beta", 0.1}};
+    CHECK(there_and_back("ministral3", {{"rope_scaling", rope}})["rope_scaling"] == rope);
+    c = there_and_back("qwen2_moe", {{"num_experts", 8},
+                                     {"num_experts_per_tok", 2},
+                                     {"moe_intermediate_size", 48},
+                                     {"shared_expert_intermediate_size", 56}});
+    CHECK(c["shared_expert_intermediate_size"] == 56);
+    CHECK(c["num_experts"] == 8);
+    CHECK(c["norm_topk_prob"] == false);
+    c = there_and_back("gemma", {{"head_dim", 16}});
+    CHECK(c["hidden_act"] == "gelu_pytorch_tanh");
+    CHECK_FALSE(c.contains("query_pre_attn_scalar"));
+    CHECK(there_and_back("smollm3", {{"no_rope_layer_interval", 4}})["hidden_act"] == "silu");
+    CHECK(there_and_back("olmo2", {{"rope_theta", 5e5}})["architectures"][0] == "Olmo2ForCausalLM");
+
+    CHECK(refusal("smollm3", {{"no_rope_layers", {1, 0, 1, 1}}})
+              .starts_with("config.json: 'no_rope_layers': 'other layers' has no form in GGUF"));
+    CHECK(refusal("smollm3", {{"no_rope_layer_interval", 3}}).find("'no_rope_layers'") !=
+          std::string::npos);
+    CHECK(refusal("qwen2_moe", {{"num_experts", 8},
+                                {"num_experts_per_tok", 2},
+                                {"moe_intermediate_size", 48},
+                                {"norm_topk_prob", true}})
+              .starts_with("config.json: 'norm_topk_prob': 'true' has no form in GGUF"));
+    CHECK(refusal("gemma", {{"hidden_act", "gelu"}})
+              .starts_with("config.json: 'hidden_act': 'gelu' has no form in GGUF"));
+    Json bad = rope;
+    bad["mscale"] = 0.5;
+    CHECK(refusal("ministral3", {{"rope_scaling", bad}}) ==
+          "config.json: 'mscale': expected 1, or 0 without mscale_all_dim");
+  }
+
   TEST_CASE("contents that differ: turned, the halves of kv_b_proj, logarithms, an axis of 1") {
     const HeadRows rows{.heads = 2, .keys = 1, .values = 2};
     // Two heads of three rows of two columns.
@@ -266,6 +308,10 @@ TEST_SUITE("llm/files") {
     CHECK(dims_back(Change::flat, {8, 4}, "w") == std::vector<int64_t>{8, 1, 4});
     CHECK_THROWS_AS(changed_dims(Change::flat, {8, 2, 4}, {}, "w"), Error);
     CHECK_THROWS_AS(dims_back(Change::flat, {8, 4, 1}, "w"), Error);
+    CHECK(changed_dims(Change::row, {1, 4}, {}, "w") == std::vector<int64_t>{4});
+    CHECK(dims_back(Change::row, {4}, "w") == std::vector<int64_t>{1, 4});
+    CHECK_THROWS_AS(changed_dims(Change::row, {2, 4}, {}, "w"), Error);
+    CHECK_THROWS_AS(dims_back(Change::row, {1, 4}, "w"), Error);
   }
 
   TEST_CASE("config: what llama.cpp's converter leaves out or writes as 0") {
