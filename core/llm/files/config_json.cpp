@@ -77,7 +77,7 @@ class Reader {
     return n;
   }
   double real(std::string_view name) const {
-    return shortest(in_file([&] { return model_.number<float>(key(name)); }));
+    return finite(in_file([&] { return model_.number<float>(key(name)); }), key(name), file_);
   }
   int64_t size(std::string_view name, const char* field_name) {
     const int64_t n = number(name);
@@ -143,7 +143,7 @@ class Reader {
     const GgufTensor t = in_file([&] { return model_.tensor(tensor); });
     std::vector<double> out;
     for (const float f : gguf_decode<float>(gguf_format(t.type), t.data))
-      out.push_back(shortest(f));
+      out.push_back(finite(f, tensor, file_));
     return out;
   }
   // The fields that the divisors were made from: kept by this converter, else those of all models

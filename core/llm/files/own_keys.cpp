@@ -108,7 +108,9 @@ class FileKeys {
       throw Error(TENON_CORRUPT, file_ + ": key '" + prefix_ + name + "' is " + std::to_string(n));
     return n;
   }
-  double real(const std::string& name) const { return shortest(read<float>(name)); }
+  double real(const std::string& name) const {
+    return finite(read<float>(name), prefix_ + name, file_);
+  }
   bool flag(const std::string& name) const { return has(name) && read<bool>(name); }
 
  private:
@@ -155,7 +157,9 @@ void read_mamba(const FileKeys& k, Json& out, const std::string& file) {
 
 }  // namespace
 
-double shortest(float value) {
+double finite(float value, const std::string& name, const std::string& file) {
+  if (!std::isfinite(value))
+    throw Error(TENON_CORRUPT, file + ": '" + name + "': expected finite numbers");
   char text[32];
   const auto end = std::to_chars(text, text + sizeof text, value).ptr;
   double out = value;
