@@ -22,7 +22,7 @@ class EncodedWeight {
   // Reads scales and zero points before rows are decoded.
   virtual void open() {}
   virtual void close() {}
-  // Rows `first` to `first + count` as f32.
+  // Rows `first` to `first + count` as f32. `first` is a multiple of 64; count, too, or the rest.
   virtual void decode(int64_t first, int64_t count, float* to) const = 0;
   // The same in blocks.
   virtual void decode_blocks(int64_t /*first*/, int64_t /*count*/, std::byte* /*to*/) const {}

@@ -93,7 +93,7 @@ class Packed final : public EncodedWeight {
     for (int64_t r = 0; r < count; ++r)
       for (int64_t c = 0; c < columns; ++c) {
         const size_t at = static_cast<size_t>(c / group_ * rows + first + r);
-        *to++ = static_cast<float>(levels[static_cast<size_t>(r * columns + c)] - zeros_[at]) *
+        *to++ = static_cast<float>(levels[static_cast<size_t>(r * stride() + c)] - zeros_[at]) *
                 scales_[at];
       }
   }
@@ -105,7 +105,7 @@ class Packed final : public EncodedWeight {
         const size_t at = static_cast<size_t>(c / group_ * rows + first + r);
         const uint16_t scale = f16_bits(scales_[at]);
         std::memcpy(to, &scale, sizeof scale), to += sizeof scale;
-        to = block(levels.data() + r * columns + c, zeros_[at], to);
+        to = block(levels.data() + r * stride() + c, zeros_[at], to);
       }
   }
 
@@ -153,9 +153,9 @@ class Packed final : public EncodedWeight {
     return 4 * (k % 2 == 0 ? k / 2 : 4 + k / 2);  // awq: 0 2 4 6 1 3 5 7
   }
 
-  // The integers of some rows, [count, columns].
+  // The integers of some rows, [count, stride()].
   std::vector<uint8_t> integers(int64_t first, int64_t count) const {
-    std::vector<uint8_t> out(static_cast<size_t>(count * columns));
+    std::vector<uint8_t> out(static_cast<size_t>(count * stride()));
     const int64_t across = weight_.type.dims[1];
     const auto word = [&](int64_t i, int64_t j) {
       uint32_t w = 0;
@@ -163,21 +163,27 @@ class Packed final : public EncodedWeight {
       return w;
     };
     if (q_.layout == Quantization::Layout::awq) {
+      // Rows come in whole words: their number and `first` are multiples of 8.
       for (int64_t c = 0; c < columns; ++c)
-        for (int64_t r = 0; r < count; ++r)
-          out[static_cast<size_t>(r * columns + c)] = static_cast<uint8_t>(
-              word(c, (first + r) / per_word_) >> shift_of_output((first + r) % per_word_) & mask_);
+        for (int64_t r = 0; r < count; r += per_word_) {
+          const uint32_t w = word(c, (first + r) / per_word_);
+          for (int64_t k = 0; k < per_word_; ++k)
+            out[static_cast<size_t>((r + k) * stride() + c)] =
+                static_cast<uint8_t>(w >> shift_of_output(k) & mask_);
+        }
       return out;
     }
     for (int64_t i = 0; i < columns / per_word_; ++i)
       for (int64_t r = 0; r < count; ++r) {
         const uint32_t w = word(i, first + r);
         for (int64_t k = 0; k < per_word_; ++k)
-          out[static_cast<size_t>(r * columns + i * per_word_ + k)] =
+          out[static_cast<size_t>(r * stride() + i * per_word_ + k)] =
               static_cast<uint8_t>(w >> k * q_.bits & mask_);
       }
     return out;
   }
+  // Not a power of two: columns of many rows would share few lines of a cache.
+  int64_t stride() const { return columns + 64; }
 
   // The integers of a block, less their zero point. Returns its end.
   std::byte* block(const uint8_t* levels, int zero, std::byte* to) const {
