@@ -49,7 +49,8 @@ void read_group_of_layers(ConfigReader& r, Quantization& q) {
   auto weights = r.object("weights");
   if (!weights) r.refuse("weights", "an object");
   ConfigReader& w = *weights;
-  expect_text(w, "type", {q.integers ? "int" : "float"});
+  expect_text(w, "type", {"float", "int"});
+  q.integers = w.text("type", "float") == "int";
   if (w.integer("num_bits", 8) != 8) w.refuse("num_bits", "8");
   w.expect("symmetric", true);
   expect_text(w, "strategy", {"tensor", "channel", "block"});
@@ -65,9 +66,8 @@ void read_group_of_layers(ConfigReader& r, Quantization& q) {
 void read_compressed(ConfigReader& r, Quantization& q) {
   q.layout = Quantization::Layout::scaled;
   if (!r.has("format")) r.refuse("format", "'float-quantized' or 'int-quantized'");
-  expect_text(r, "format", {"float-quantized", "int-quantized"});
-  q.integers = r.text("format") == "int-quantized";
-  expect_text(r, "quantization_status", {"compressed"});
+  expect_text(r, "format", {"float-quantized", "int-quantized", "naive-quantized"});
+  expect_text(r, "quantization_status", {"compressed", "frozen"});  // older files say frozen
   if (auto sparsity = r.object("sparsity_config")) {
     expect_text(*sparsity, "format", {"dense"});
     if (sparsity->has("format"))
@@ -80,17 +80,23 @@ void read_compressed(ConfigReader& r, Quantization& q) {
       if (auto group = groups->object("group_" + std::to_string(i))) {
         const Quantization before = q;
         read_group_of_layers(*group, q);
-        if (i > 0 && (q.block_rows != before.block_rows || q.block_columns != before.block_columns))
+        if (i > 0 && (q.block_rows != before.block_rows ||
+                      q.block_columns != before.block_columns || q.integers != before.integers))
           groups->refuse("group_" + std::to_string(i), "the strategy of 'group_0'");
       }
     groups->refuse_unread();
   }
+  const std::string format = r.text("format");
+  if (format != "naive-quantized" && q.integers != (format == "int-quantized"))
+    r.refuse("format", "the type of the weights of 'config_groups'");
   r.ignore({"ignore", "global_compression_ratio", "version"});
 }
 
 // Keys of gptq and awq about how the weights were found, and which kernel shall multiply them.
 void ignore_calibration(ConfigReader& r) {
   r.ignore({"act_group_aware",
+            "amp",
+            "autoround_version",
             "backend",
             "batch_size",
             "block_name_to_quantize",
@@ -100,11 +106,19 @@ void ignore_calibration(ConfigReader& r) {
             "dataset",
             "disable_exllama",
             "do_fuse",
+            "enable_minmax_tuning",
+            "enable_norm_bias_tuning",
+            "enable_quanted_input",
             "exllama_config",
             "fuse_max_seq_len",
+            "gradient_accumulate_steps",
+            "iters",
             "lm_head",
+            "low_gpu_mem_usage",
+            "lr",
             "max_input_length",
             "meta",
+            "minmax_lr",
             "method",
             "model_file_base_name",
             "model_name_or_path",
@@ -113,7 +127,11 @@ void ignore_calibration(ConfigReader& r) {
             "modules_in_block_to_quantize",
             "modules_to_fuse",
             "mse",
+            "nsamples",
             "pad_token_id",
+            "provider",
+            "scale_dtype",
+            "seqlen",
             "static_groups",
             "sym",
             "tokenizer",
@@ -128,6 +146,7 @@ void read_packing(ConfigReader& r, Quantization& q, const char* bits, const char
   if (q.group != -1 && (q.group < 1 || q.group > kMost))
     r.refuse(group, "-1, or 1 to " + std::to_string(kMost));
   expect_text(r, "pack_dtype", {"int32"});
+  expect_text(r, "data_type", {"int"});
   ignore_calibration(r);
 }
 

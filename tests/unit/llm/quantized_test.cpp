@@ -351,5 +351,15 @@ TEST_SUITE("llm/quantized") {
                             {"config_groups",
                              {{"group_0", {{"weights", {{"num_bits", 4}, {"type", "float"}}}}}}}}),
                    "weights: 'num_bits' is not supported; expected 8"));
+    const auto typed = [](const char* format, const char* type) {
+      return refused({{"quant_method", "compressed-tensors"},
+                      {"format", format},
+                      {"config_groups", {{"group_0", {{"weights", {{"type", type}}}}}}}});
+    };
+    CHECK(typed("int-quantized", "int") == "accepted");
+    CHECK(typed("naive-quantized", "int") == "accepted");
+    CHECK(
+        contains(typed("float-quantized", "int"), "'format' is not supported; expected the type"));
+    CHECK(contains(with("gptq", "data_type", "nv_fp"), "'data_type'"));
   }
 }
