@@ -25,7 +25,8 @@ struct StepShape {
   tenon_dtype compute = f32;          // of activations and the states of recurrent models
   tenon_dtype cache = f32;            // of keys and values
   std::string block_product = "f32";  // `compute` of products with weights in blocks
-  bool stack_weights = false;  // weights of one dtype that multiply the same values become one weight
+  // Weights of one dtype that multiply the same values become one weight.
+  bool stack_weights = false;
 
   // Of keys and of values, in each cache.
   int64_t rows() const { return block > 0 ? blocks * block : slots * capacity; }
