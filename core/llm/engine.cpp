@@ -48,6 +48,21 @@ bool runs_on_cpu(const Runtime& runtime, const std::string& device) {
   return device == "cpu" || (device == "auto" && only_cpu);
 }
 
+// The dtype of activations.
+tenon_dtype compute_of(const EngineOptions& options, const ModelConfig& config, bool on_cpu) {
+  if (options.compute != TENON_DTYPE_NONE) return options.compute;
+  return on_cpu ? tenon_dtype{f32} : config.dtype;
+}
+
+TensorSource tensors_of_folder(const std::string& folder, const ModelConfig& config,
+                               const EngineOptions& options, bool on_cpu) {
+  if (config.quantization.layout == Quantization::Layout::none) return folder_tensors(folder);
+  return quantized_tensors(folder, config.quantization,
+                           {.dtype = compute_of(options, config, on_cpu),
+                            .experts_in_blocks = on_cpu,
+                            .inputs_are_rows = config.architecture->model_type == "gpt2"});
+}
+
 }  // namespace
 
 bool is_model_file(const std::string& path) {
@@ -72,7 +87,9 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
     const std::string file = model + "/config.json";
     ModelConfig config = parse_config(read_text(file), file);
     read_generation_config(model, config);
-    parts_ = std::make_unique<Parts>(runtime, std::move(config), folder_tensors(model), options);
+    TensorSource tensors =
+        tensors_of_folder(model, config, options, runs_on_cpu(runtime, options.device));
+    parts_ = std::make_unique<Parts>(runtime, std::move(config), std::move(tensors), options);
   }
   Parts& p = *parts_;
   if (options.slots < 1 || options.slots > 1 << 16)
@@ -84,8 +101,7 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
                                             std::to_string(p.config.context) +
                                             ", the model's own, got " + std::to_string(p.context));
   const bool on_cpu = runs_on_cpu(runtime, options.device);
-  if (options.compute == TENON_DTYPE_NONE)
-    p.options.compute = on_cpu ? tenon_dtype{f32} : p.config.dtype;
+  p.options.compute = compute_of(options, p.config, on_cpu);
   if (options.cache == TENON_DTYPE_NONE) {
     const bool half = options.compute == TENON_DTYPE_NONE && on_cpu && p.config.dtype != f32;
     p.options.cache = half ? tenon_dtype{f16} : p.options.compute;

@@ -2,6 +2,7 @@
 // Reads language models of GGUF files by the tables of llm/files.
 #include "llm/gguf_model.hpp"
 
+#include <algorithm>
 #include <set>
 
 #include "llm/files/config_keys.hpp"
@@ -10,8 +11,14 @@
 namespace tenon::llm {
 namespace {
 
-// The dtype of a tensor in the store. The matrices of experts are one tensor of 3 axes.
-tenon_dtype stored_dtype(const GgufTensor& t, bool experts_in_blocks) {
+using files::Change;
+
+// The dtype of a tensor in the store. The matrices of experts are one tensor of 3 axes. Products with
+// the parts of kv_b_proj, and the positions of GPT-2, take no blocks.
+tenon_dtype stored_dtype(const GgufTensor& t, const files::NamePair& pair, bool experts_in_blocks) {
+  if (pair.change == Change::keys || pair.change == Change::values ||
+      pair.change == Change::both_halves || pair.gguf == "position_embd")
+    return t.dtype == f32 || t.dtype == bf16 ? t.dtype : tenon_dtype{f16};
   if (t.dtype == f32 || t.dtype == f16 || t.dtype == bf16) return t.dtype;
   const auto blocks = static_cast<tenon_dtype>(TENON_DTYPE_BLOCKS + t.type);
   const bool matrix = t.dims.size() == 2 || (t.dims.size() == 3 && experts_in_blocks);
@@ -49,6 +56,20 @@ class GgufMetadata : public Metadata {
   std::shared_ptr<const Gguf> model_;
 };
 
+// The name in folders, or of what the file has in place of it.
+std::string name_of(const files::NamePair& pair, int64_t layer, std::string_view end) {
+  const std::string name = files::numbered(pair.folder, layer);
+  const auto replaced = [&](std::string_view last, std::string_view other) {
+    return name.substr(0, name.size() - last.size()) + std::string(other) + std::string(end);
+  };
+  if (pair.change == Change::exponent) return replaced("A_log", "A");
+  if (pair.change == Change::keys) return replaced("kv_b_proj", "k_b_proj");
+  if (pair.change == Change::values) return replaced("kv_b_proj", "v_b_proj");
+  if ((pair.change == Change::flat || pair.change == Change::row) && end == ".weight")
+    return name + ".flat";
+  return name + std::string(end);
+}
+
 // The name of a weight of folders without the number of the expert.
 std::string without_expert(std::string name) {
   if (const size_t at = name.find(".#"); at != name.npos) name.erase(at, 2);
@@ -72,6 +93,8 @@ ModelConfig GgufModel::config() const {
       parse_config(files::config_from_keys(*model_, family, dtype, file_).dump(), file_);
   // The two rows that rope turns together are neighbours.
   config.rope_interleaved = family.permuted;
+  config.outputs_first = std::ranges::any_of(
+      family.names, [](const files::NamePair& pair) { return pair.change == Change::turned; });
   return config;
 }
 
@@ -85,14 +108,14 @@ TensorSource GgufModel::tensors(const ModelConfig& config, bool experts_in_block
   TensorSource out;
   std::set<std::string, std::less<>> used;
   const auto add = [&](const files::NamePair& pair, int64_t layer) {
-    for (const std::string end : {".weight", ".bias"}) {
-      const std::string source = files::numbered(pair.gguf, layer) + end;
+    for (const std::string_view end : files::ends_of(pair)) {
+      const std::string source = files::numbered(pair.gguf, layer) + std::string(end);
       if (!model_->has_tensor(source)) continue;
       const GgufTensor t = model_->tensor(source);
       const bool plus_one = family.norm_plus_one && source.ends_with("norm.weight");
-      const tenon_dtype dtype = plus_one ? tenon_dtype{f32} : stored_dtype(t, experts_in_blocks);
-      const std::string name =
-          without_expert(files::numbered(pair.folder, layer)) + (plus_one ? ".gamma" : end);
+      const tenon_dtype dtype =
+          plus_one ? tenon_dtype{f32} : stored_dtype(t, pair, experts_in_blocks);
+      const std::string name = without_expert(name_of(pair, layer, plus_one ? ".gamma" : end));
       planned.push_back({source, name, dtype});
       out.types.emplace(name, TensorType(dtype, t.dims));
       used.insert(source);
@@ -106,8 +129,13 @@ TensorSource GgufModel::tensors(const ModelConfig& config, bool experts_in_block
     const std::string joined = without_expert(std::string(pair.folder));
     for (int64_t layer = 0; layer < config.layers; ++layer) add({joined, pair.gguf}, layer);
   }
+  const auto is_extra = [&](std::string_view name) {
+    for (int64_t i = 0; i < config.extra_layers && i < 64; ++i)
+      if (name.starts_with(files::numbered("blk.*.", config.layers + i))) return true;
+    return false;
+  };
   for (const GgufTensor& t : model_->tensors())  // those of rope are a part of the configuration
-    if (!used.contains(t.name) && !t.name.starts_with("rope_f"))
+    if (!used.contains(t.name) && !t.name.starts_with("rope_f") && !is_extra(t.name))
       throw Error(TENON_UNSUPPORTED, file_ + ": tensor '" + std::string(t.name) +
                                          "' is not used by models of the architecture '" +
                                          std::string(family.gguf) + "'");

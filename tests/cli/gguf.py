@@ -87,6 +87,117 @@ def there_and_back(folder):
     assert {t[0] for t in read_folder(folder / "half").values()} == {"F16"}
 
 
+IDS = {"bos_token_id": 1, "eos_token_id": 2, "vocab_size": 32}
+GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 48,
+        **IDS}
+GPT2_SHAPES = {"wte.weight": [32, 32], "wpe.weight": [48, 32], "ln_f.weight": [32], "ln_f.bias": [32],
+               **{f"h.0.{name}.{end}": dims if end == "weight" else dims[-1:]
+                  for name, dims in {"ln_1": [32], "attn.c_attn": [32, 96], "attn.c_proj": [32, 32], "ln_2": [32],
+                                     "mlp.c_fc": [32, 128], "mlp.c_proj": [128, 32]}.items() for end in ("weight", "bias")}}
+MAMBA = {"model_type": "mamba", "architectures": ["MambaForCausalLM"], "hidden_size": 32, "num_hidden_layers": 1, "state_size": 4,
+         "intermediate_size": 64, "time_step_rank": 2, "layer_norm_epsilon": 1e-5, **IDS}
+MAMBA_SHAPES = {"backbone.embeddings.weight": [32, 32], "backbone.norm_f.weight": [32], "backbone.layers.0.norm.weight": [32],
+                **{f"backbone.layers.0.mixer.{name}": dims
+                   for name, dims in {"in_proj.weight": [128, 32], "conv1d.weight": [64, 1, 4], "conv1d.bias": [64],
+                                      "x_proj.weight": [10, 64], "dt_proj.weight": [64, 2], "dt_proj.bias": [64],
+                                      "A_log": [64, 4], "D": [64], "out_proj.weight": [32, 64]}.items()}}
+LATENT = {"model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"], "hidden_size": 32, "intermediate_size": 48,
+          "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "q_lora_rank": None, "kv_lora_rank": 16,
+          "qk_nope_head_dim": 12, "qk_rope_head_dim": 4, "v_head_dim": 8, "n_routed_experts": 4, "num_experts_per_tok": 2,
+          "moe_intermediate_size": 16, "first_k_dense_replace": 1, "n_shared_experts": 1, "n_group": 2, "topk_group": 1,
+          "max_position_embeddings": 64, "num_nextn_predict_layers": 1, **IDS}
+LATENT_SHAPES = {"model.embed_tokens.weight": [32, 32], "model.norm.weight": [32], "lm_head.weight": [32, 32],
+                 "model.layers.2.eh_proj.weight": [32, 64]}  # the last one predicts a further token
+for layer in range(2):
+    at = f"model.layers.{layer}."
+    LATENT_SHAPES |= {at + "input_layernorm.weight": [32], at + "post_attention_layernorm.weight": [32]}
+    LATENT_SHAPES |= {f"{at}self_attn.{name}.weight": dims
+                      for name, dims in {"q_proj": [32, 32], "kv_a_proj_with_mqa": [20, 32], "kv_a_layernorm": [16],
+                                         "kv_b_proj": [40, 16], "o_proj": [32, 16]}.items()}
+    feeds = {"mlp.": 48} if layer == 0 else {"mlp.shared_experts.": 16, **{f"mlp.experts.{e}.": 16 for e in range(4)}}
+    for name, width in feeds.items():
+        LATENT_SHAPES |= {f"{at}{name}gate_proj.weight": [width, 32], f"{at}{name}up_proj.weight": [width, 32],
+                          f"{at}{name}down_proj.weight": [32, width]}
+LATENT_SHAPES |= {"model.layers.1.mlp.gate.weight": [4, 32], "model.layers.1.mlp.gate.e_score_correction_bias": [4]}
+
+
+def families(folder):
+    """Other families: the same tensors come back, and the file answers as the folder does."""
+    for config, shapes, tensors in ((GPT2, GPT2_SHAPES, {"blk.0.attn_qkv.weight": "[96,32]", "position_embd.weight": "[48,32]"}),
+                                    (MAMBA, MAMBA_SHAPES, {"blk.0.ssm_conv1d.weight": "[64,4]", "blk.0.ssm_a": "[64,4]"}),
+                                    (LATENT, LATENT_SHAPES, {"blk.0.attn_k_b.weight": "[2,16,12]",
+                                                             "blk.0.attn_v_b.weight": "[2,8,16]",
+                                                             "blk.1.ffn_up_exps.weight": "[4,16,32]"})):
+        at = folder / config["model_type"]
+        at.mkdir()
+        write_folder(at / "hf", config, shapes)
+        run("llm", "convert", at / "hf", at / "m.gguf")
+        rows = {line.split()[0]: line.split()[1:] for line in run("inspect", at / "m.gguf").splitlines() if line.startswith("  ")}
+        for name, dims in tensors.items():
+            assert rows[name][:2] == ["F32", dims], (name, rows[name])
+        run("llm", "convert", at / "m.gguf", at / "back")
+        first, last = read_folder(at / "hf"), read_folder(at / "back")
+        first = {("transformer." if config is GPT2 else "") + name: t for name, t in first.items() if "layers.2" not in name}
+        assert first.keys() == last.keys(), first.keys() ^ last.keys()
+        for name, (dtype, dims, data) in first.items():
+            assert last[name][:2] == (dtype, dims), (name, last[name][:2])
+            count = len(data) // 4
+            pairs = zip(struct.unpack(f"<{count}f", data), struct.unpack(f"<{count}f", last[name][2]))
+            near = 1e-6 if name.endswith("A_log") else 0  # a logarithm of an exponent
+            assert all(abs(a - b) <= near for a, b in pairs), name
+        answers = {run("llm", "run", at / which, "--ids", "3,7,11,30", "--greedy", "--tokens", 24, "--ignore-end", "--device",
+                       "cpu") for which in ("hf", "m.gguf", "back")}
+        assert len(answers) == 1 and answers.pop().count(",") == 23, answers
+
+
+def words(folder):
+    """A tokenizer of BERT."""
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "hello", "he", "##llo", ",", "é", "[x]", "##"]
+    tokenizer = {
+        "version": "1.0", "truncation": None, "padding": None,
+        "added_tokens": [{"id": i, "content": pieces[i], "special": True} for i in range(4)],
+        "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None,
+                       "lowercase": False},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+                  "vocab": {t: i for i, t in enumerate(pieces)}}}
+    count = len(pieces)
+    write_folder(folder / "words", {**CONFIG, "vocab_size": count},
+                 {name: [count, *dims[1:]] if dims[0] == 32 and "layers" not in name else dims for name, dims in SHAPES.items()})
+    (folder / "words/tokenizer.json").write_text(json.dumps(tokenizer))
+    (folder / "words/tokenizer_config.json").write_text(json.dumps({"pad_token": "[PAD]", "unk_token": "[UNK]"}))
+    run("llm", "convert", folder / "words", folder / "words.gguf")
+    text = run("inspect", folder / "words.gguf")
+    expect(text, 'tokenizer.ggml.model = "bert"', "tokenizer.ggml.cls_token_id = 2", "tokenizer.ggml.seperator_token_id = 3",
+           "tokenizer.ggml.unknown_token_id = 1", "tokenizer.ggml.padding_token_id = 0",
+           "tokenizer.ggml.normalizer.lowercase = false", "tokenizer.ggml.add_sep_token = true")
+    data = (folder / "words.gguf").read_bytes()
+    (folder / "other.gguf").write_bytes(data.replace(b"tokenizer.huggingface.json", b"tokenizer.huggingface.none"))
+    run("llm", "convert", folder / "other.gguf", folder / "built")
+    built = json.loads((folder / "built/tokenizer.json").read_text())
+    for key in ("pre_tokenizer", "decoder"):
+        assert built[key] == tokenizer[key], built[key]
+    assert built["model"] == tokenizer["model"], built["model"]
+    assert built["normalizer"] == {**tokenizer["normalizer"], "strip_accents": False}, built["normalizer"]
+    special = lambda token: {"SpecialToken": {"id": token, "type_id": 0}}
+    assert built["post_processor"]["single"] == [special("[CLS]"), {"Sequence": {"id": "A", "type_id": 0}}, special("[SEP]")]
+    assert built["post_processor"]["special_tokens"]["[SEP]"]["ids"] == [3]
+    settings = json.loads((folder / "built/tokenizer_config.json").read_text())
+    assert (settings["cls_token"], settings["sep_token"], settings["pad_token"]) == ("[CLS]", "[SEP]", "[PAD]"), settings
+    # The answers to a text show its ids.
+    prompt = ("--raw", "--prompt", "hello, Hello é hehello", "--greedy", "--tokens", 8, "--device", "cpu", "--ignore-end")
+    answers = {run("llm", "run", folder / which, *prompt) for which in ("words", "words.gguf", "other.gguf", "built")}
+    assert len(answers) == 1, answers
+    for change, message in (({"normalizer": None}, "'normalizer': expected a BertNormalizer"),
+                            ({"pre_tokenizer": {"type": "Whitespace"}}, "'pre_tokenizer': expected a BertPreTokenizer"),
+                            ({"model": {**tokenizer["model"], "continuing_subword_prefix": "@@"}}, "expected '##'"),
+                            ({"model": {"type": "WordLevel", "vocab": {}}}, "expected BPE or WordPiece")):
+        (folder / "words/tokenizer.json").write_text(json.dumps({**tokenizer, **change}))
+        expect(run("llm", "convert", folder / "words", folder / "no.gguf", fails=True), "tokenizer.json", message)
+
+
 def refusals(folder):
     def folder_with(name, config=None, shapes=None, dtype="F32"):
         write_folder(folder / name, {**CONFIG, **(config or {})}, SHAPES if shapes is None else shapes, dtype)
@@ -128,5 +239,7 @@ def refusals(folder):
 
 with tempfile.TemporaryDirectory() as name:
     there_and_back(pathlib.Path(name))
+    families(pathlib.Path(name))
+    words(pathlib.Path(name))
     refusals(pathlib.Path(name))
 print("passed")

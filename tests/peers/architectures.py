@@ -15,9 +15,11 @@ except ImportError as missing:
     sys.exit(77)
 
 LIMIT, HALF_LIMIT = 1e-4, 1e-2  # with a cache of f16
-CONVERTED = {"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3_text", "phi3"}
+CONVERTED = {"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3_text", "phi3", "gpt2", "mamba",
+             "deepseek_v2", "deepseek_v3", "gemma", "granite", "smollm3", "olmo2", "qwen2_moe", "ministral3"}
 # What GGUF has no key for.
-NOT_CONVERTED = {"llama_dynamic", "qwen2_window", "llama_head_dim", "qwen3_moe", "phi3_partial_rotary", "gemma3"}
+NOT_CONVERTED = {"llama_dynamic", "qwen2_window", "llama_head_dim", "qwen3_moe", "phi3_partial_rotary", "gemma3",
+                 "gpt2_scaled", "deepseek_v3_yarn", "smollm3_window"}
 VOCAB, LENGTH = 96, 40
 SIZES = dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=112, num_hidden_layers=3, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=128, eos_token_id=1, bos_token_id=0, pad_token_id=0)
@@ -60,9 +62,9 @@ def cases():
                                 ["--context", "64"]),
         "phi3_partial_rotary": (T.Phi3Config(**SIZES, rope_parameters=dict(rope_type="default", rope_theta=1e4,
                                                                            partial_rotary_factor=0.5)), []),
-        "gpt2": (T.GPT2Config(vocab_size=VOCAB, n_embd=64, n_layer=3, n_head=4, n_positions=64, eos_token_id=1,
+        "gpt2": (T.GPT2Config(vocab_size=VOCAB, n_embd=64, n_layer=3, n_head=4, n_positions=128, eos_token_id=1,
                               bos_token_id=0), []),
-        "gpt2_scaled": (T.GPT2Config(vocab_size=VOCAB, n_embd=64, n_layer=3, n_head=4, n_positions=64, n_inner=80,
+        "gpt2_scaled": (T.GPT2Config(vocab_size=VOCAB, n_embd=64, n_layer=3, n_head=4, n_positions=128, n_inner=80,
                                      eos_token_id=1, bos_token_id=0, scale_attn_by_inverse_layer_idx=True), []),
         "mixtral": (T.MixtralConfig(**SIZES, num_local_experts=4, sliding_window=11), []),
         "deepseek_v2": (T.DeepseekV2Config(**LATENT, routed_scaling_factor=1.5), []),
@@ -72,6 +74,19 @@ def cases():
         "deepseek_v3": (T.DeepseekV3Config(**LATENT, n_group=4, topk_group=2), []),
         "deepseek_v3_yarn": (T.DeepseekV3Config(**LATENT, n_group=2, topk_group=1, rope_parameters=YARN |
                                                 dict(mscale=1.0, mscale_all_dim=0.5)), []),
+        "deepseek_v3_yarn_equal": (T.DeepseekV3Config(**LATENT, n_group=2, topk_group=1, rope_parameters=YARN |
+                                                      dict(mscale=1.0, mscale_all_dim=1.0, beta_fast=16.0)), []),
+        "gemma": (T.GemmaConfig(**SIZES, head_dim=16), []),
+        "granite": (T.GraniteConfig(**SIZES, embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2,
+                                    logits_scaling=2.0), []),
+        "smollm3": (T.SmolLM3Config(**SIZES | dict(num_hidden_layers=5)), []),
+        "smollm3_window": (T.SmolLM3Config(**SIZES, no_rope_layers=[1, 0, 1], use_sliding_window=True, sliding_window=9,
+                                           tie_word_embeddings=False), []),
+        "olmo2": (T.Olmo2Config(**SIZES), []),
+        "qwen2_moe": (T.Qwen2MoeConfig(**SIZES, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=32,
+                                       shared_expert_intermediate_size=48), []),
+        "ministral3": (T.Ministral3Config(**SIZES, head_dim=16, rope_parameters=YARN | dict(
+            original_max_position_embeddings=16, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1)), []),
         "mamba": (T.MambaConfig(vocab_size=VOCAB, hidden_size=64, state_size=8, num_hidden_layers=3, eos_token_id=1,
                                 bos_token_id=0), []),
     }

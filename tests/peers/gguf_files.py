@@ -34,6 +34,9 @@ LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_fact
               original_max_position_embeddings=64)
 LONG = dict(rope_type="longrope", rope_theta=10000.0, long_factor=[1.0 + i / 8 for i in range(32)], short_factor=[1.0] * 32,
             original_max_position_embeddings=128)
+YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=64, mscale=0.7, mscale_all_dim=0.7)
+LATENT = dict(num_key_value_heads=4, q_lora_rank=64, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=24,
+              n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=96, first_k_dense_replace=1, n_shared_experts=2)
 MODELS = {
     "llama": [dict(), dict(tie_word_embeddings=True, rope_parameters=LLAMA3), dict(attention_bias=True, head_dim=32)],
     "mistral": [dict(sliding_window=64, head_dim=64)],
@@ -43,6 +46,18 @@ MODELS = {
     "gemma3_text": [dict(head_dim=64, query_pre_attn_scalar=64, sliding_window=64, num_hidden_layers=7)],
     "phi3": [dict(), dict(rope_parameters=LONG, original_max_position_embeddings=128)],
     "mixtral": [dict(num_local_experts=4)],
+    "gemma": [dict(head_dim=64)],
+    "granite": [dict(embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.1, logits_scaling=8.0)],
+    "smollm3": [dict(num_hidden_layers=5), dict(tie_word_embeddings=False, no_rope_layer_interval=4)],
+    "olmo2": [dict()],
+    "ministral3": [dict(head_dim=32, rope_parameters=YARN | dict(mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1))],
+    "qwen2_moe": [dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=96, shared_expert_intermediate_size=160)],
+    "gpt2": [dict(n_embd=64, n_layer=3, n_head=4, n_positions=64, n_inner=80)],
+    "mamba": [dict(state_size=8, layer_norm_epsilon=1e-6), dict(tie_word_embeddings=False, time_step_rank=24)],
+    "deepseek_v2": [LATENT, LATENT | dict(q_lora_rank=None, n_group=4, topk_group=2, topk_method="group_limited_greedy",
+                                          routed_scaling_factor=1.5)],
+    "deepseek_v3": [LATENT | dict(n_group=4, topk_group=2), LATENT | dict(n_group=1, topk_group=1, n_shared_experts=1,
+                                                                            rope_parameters=YARN)],
     "qwen3_moe": [dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=768, head_dim=128, norm_topk_prob=True)],
 }
 # Types of --type with the format of most matrices and the greatest mean squared error over the mean square.
@@ -69,6 +84,30 @@ def make(folder, kind, fields, dtype=torch.float32, **how):
     return model
 
 
+def old_latent(path, other):
+    """The file as DeepSeek's were before attn_kv_b was split."""
+    reader = gguf.GGUFReader(path)
+    writer = gguf.GGUFWriter(other, "deepseek2")
+    for name, f in reader.fields.items():
+        if not name.startswith("GGUF.") and name != "general.architecture" and not name.endswith("_mla"):
+            kind = f.types[0]
+            value = f.contents()
+            if name.endswith(("attention.key_length", "attention.value_length")):
+                value = reader.get_field(name + "_mla").contents()
+            writer.add_key_value(name, value, kind, f.types[-1] if kind == gguf.GGUFValueType.ARRAY else None)
+    tensors = {t.name: t.data for t in reader.tensors}
+    for name, data in tensors.items():
+        if "attn_k_b" in name:
+            both = numpy.concatenate([data.swapaxes(1, 2), tensors[name.replace("attn_k_b", "attn_v_b")]], 1)
+            writer.add_tensor(name.replace("attn_k_b", "attn_kv_b"), both.reshape(-1, both.shape[2]).copy())
+        elif "attn_v_b" not in name:
+            writer.add_tensor(name, data)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def tensors_of(folder):
     return {k: v for file in sorted(folder.glob("*.safetensors")) for k, v in load_file(file).items()}
 
@@ -83,8 +122,18 @@ def check_model(folder, kind, fields):
     first = {k: v for k, v in first.items() if k != "lm_head.weight" or "lm_head.weight" in last}
     assert first.keys() == last.keys(), (first.keys() ^ last.keys())
     for name, t in first.items():
-        near = 1e-6 if kind.startswith("gemma") and "norm" in name else 0  # 1 was added and taken away
+        # 1 was added and taken away; a logarithm of an exponent.
+        near = 1e-6 if kind.startswith("gemma") and "norm" in name or name.endswith("A_log") else 0
         assert t.shape == last[name].shape and (t - last[name]).abs().max() <= near, name
+    if kind.startswith("deepseek"):
+        old_latent(folder / "m.gguf", folder / "old.gguf")
+        tenon(folder / "old.gguf", folder / "old")
+        again = tensors_of(folder / "old")
+        assert again.keys() == last.keys() and all(torch.equal(t, again[k]) for k, t in last.items())
+        answers = [subprocess.run([TENON, "llm", "run", folder / name, "--ids", "3,4,5,6", "--greedy", "--tokens", "20",
+                                   "--ignore-end", "--device", "cpu"], capture_output=True, text=True, check=True).stdout
+                   for name in ("hf", "m.gguf", "old.gguf")]
+        assert answers[0] == answers[1] == answers[2] and answers[0].count(",") == 19, answers
     # The folder that came back is the same model.
     x = torch.arange(3, 43)[None]
     with torch.no_grad():
@@ -96,7 +145,7 @@ def check_model(folder, kind, fields):
             return "transformers takes the file for a Llama without experts"
         try:
             loaded = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file="m.gguf").eval()
-        except (ValueError, NotImplementedError, KeyError) as e:
+        except (ValueError, NotImplementedError, KeyError, RuntimeError) as e:
             loaded = e  # transformers does not take each architecture
         if isinstance(loaded, Exception):
             return f"transformers does not load it ({loaded})"
@@ -210,6 +259,40 @@ def check_pieces(folder):
     return "pieces"
 
 
+def check_words(folder):
+    """Tokenizers of BERT."""
+    for lowercase in (True, False):
+        at = folder / str(lowercase)
+        make(at / "hf", "llama", {})
+        tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+        tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase)
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+        tokenizer.decoder = tokenizers.decoders.WordPiece()
+        names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=320, special_tokens=names)
+        tokenizer.train_from_iterator(["the quick brown fox jumps over the lazy dog The Dog été " * 3, "they're there 1234"], trainer)
+        tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+        fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]",
+                                                    cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]")
+        fast.save_pretrained(at / "hf")
+        tenon(at / "hf", at / "m.gguf")
+        reader = gguf.GGUFReader(at / "m.gguf")
+        tokens = reader.get_field("tokenizer.ggml.tokens").contents()
+        marked = [t if t in names else t[2:] if t.startswith("##") else "▁" + t for t in fast.convert_ids_to_tokens(range(len(fast)))]
+        assert tokens[:len(fast)] == marked
+        assert reader.get_field("tokenizer.ggml.mask_token_id").contents() == 4
+        without_json(at / "m.gguf", at / "other.gguf")
+        tenon(at / "m.gguf", at / "back")
+        tenon(at / "other.gguf", at / "built")
+        for name in ("back", "built"):
+            loaded = transformers.PreTrainedTokenizerFast.from_pretrained(at / name)
+            check_same(fast, loaded, special=True)
+            assert loaded.encode("the dog", "over") == fast.encode("the dog", "over")
+            assert loaded.cls_token == "[CLS]" and loaded.mask_token == "[MASK]"
+    return "words"
+
+
 def check_tokenizer(folder):
     words = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
     rest = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -253,6 +336,7 @@ def main():
         if not wanted or "tokenizer" in wanted:
             print(f"tokenizer: {check_tokenizer(folder / 'tokenizer')}", flush=True)
             print(f"tokenizer: {check_pieces(folder / 'pieces')}", flush=True)
+            print(f"tokenizer: {check_words(folder / 'words')}", flush=True)
 
 
 main()

@@ -14,7 +14,8 @@ import numpy as np, torch, transformers as T
 
 LIMIT, MORE = 1e-3, 40  # of the mean squared error over the mean square of logits; greedy tokens
 # llama.cpp has no window in models of `llama` and `phi3`, and no scale of attention of its own in Gemma's.
-SKIPPED = {"mistral", "mixtral", "gemma2", "gemma3"} | A.NOT_CONVERTED
+# It chooses groups of experts by their two best, which DeepSeek-V2 does not, and reads no beta_fast.
+SKIPPED = {"mistral", "mixtral", "gemma2", "gemma3", "deepseek_v2_groups", "deepseek_v3_yarn_equal"} | A.NOT_CONVERTED
 WIDE = A.SIZES | dict(hidden_size=256, intermediate_size=512, num_attention_heads=4, num_key_value_heads=2)
 TYPES = ["F16", "BF16", "Q8_0", "Q6_K", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "Q4_K_M", "MXFP4"]
 # Those that llama-quantize makes of a file in F32.
@@ -37,6 +38,25 @@ def cases():
         "gemma3_every_third": (T.Gemma3TextConfig(**A.SIZES, head_dim=16, sliding_window=8, query_pre_attn_scalar=16,
                                                   layer_types=[sliding, sliding, full]), "F32"),
     }
+    latent = WIDE | A.LATENT | dict(hidden_size=256, intermediate_size=512, kv_lora_rank=256, moe_intermediate_size=256)
+    out |= {
+        # llama.cpp tells models without q_lora_rank by their number of layers.
+        "deepseek_v2_lite": (T.DeepseekV2Config(**A.LATENT | dict(q_lora_rank=None, num_hidden_layers=27)), "F32"),
+        "deepseek_v2_yarn": (T.DeepseekV2Config(**A.LATENT, rope_parameters=A.YARN | dict(mscale=0.707, mscale_all_dim=0.707)),
+                             "F32"),
+        "deepseek_v3_yarn": (T.DeepseekV3Config(**A.LATENT, n_group=4, topk_group=2, rope_parameters=A.YARN |
+                                                dict(mscale=1.0, mscale_all_dim=1.0)), "F32"),
+        "gpt2_inner": (T.GPT2Config(vocab_size=A.VOCAB, n_embd=64, n_layer=3, n_head=4, n_positions=128, n_inner=96,
+                                    eos_token_id=1, bos_token_id=0), "F32"),
+        "mamba_untied": (T.MambaConfig(vocab_size=A.VOCAB, hidden_size=64, state_size=16, num_hidden_layers=3, eos_token_id=1,
+                                       bos_token_id=0, time_step_rank=12, tie_word_embeddings=False), "F32"),
+    }
+    for kind in ("F16", "Q8_0", "Q4_K_M"):
+        out[f"gpt2_{kind}"] = (T.GPT2Config(vocab_size=A.VOCAB, n_embd=256, n_layer=3, n_head=4, n_positions=128, eos_token_id=1,
+                                            bos_token_id=0), kind)
+        out[f"mamba_{kind}"] = (T.MambaConfig(vocab_size=A.VOCAB, hidden_size=256, num_hidden_layers=3, eos_token_id=1,
+                                              bos_token_id=0), kind)
+        out[f"deepseek_v3_{kind}"] = (T.DeepseekV3Config(**latent, n_group=4, topk_group=2), kind)
     for kind in TYPES + QUANTIZED:
         out[f"llama_{kind}"] = (T.LlamaConfig(**WIDE), kind)
     for kind in ("Q8_0", "Q4_K_M", "MXFP4", "Q2_K", "Q5_K_M", "IQ4_XS"):
@@ -52,8 +72,12 @@ def their_cases():
     llama3 = A.LLAMA3 | dict(original_max_position_embeddings=8192, factor=32.0)
     known = {name: config for name, (config, options) in A.cases().items() if not options}
     same = ("llama", "llama_biases_tied", "llama_linear", "llama_yarn", "mistral_no_window", "qwen2", "qwen3", "qwen3_yarn",
-            "phi3")
+            "phi3", "deepseek_v2", "mamba", "granite", "smollm3", "olmo2")
     return {name: known[name] for name in same} | {
+        # Their converter reads a key that the class of transformers leaves out.
+        "deepseek_v3": T.DeepseekV3Config(**A.LATENT, n_group=4, topk_group=2, scoring_func="sigmoid"),
+        "gpt2": T.GPT2Config(vocab_size=A.VOCAB, n_embd=64, n_layer=3, n_head=4, n_positions=128, n_ctx=128, eos_token_id=1,
+                             bos_token_id=0),
         "llama3_8192": T.LlamaConfig(**A.SIZES | dict(max_position_embeddings=131072), rope_parameters=llama3),
         "phi3_longrope": A.cases()["phi3_longrope_short"][0],
         "mixtral": T.MixtralConfig(**A.SIZES, num_local_experts=4, sliding_window=None),
@@ -111,7 +135,7 @@ def compare(name, config, kind, args, probe, folder):
     ours, exact = (logits(args.probe, file, ids_file, f"{folder}/logits", "cpu", "prefill", "--products", products)[0]
                    for products in ("int8", "f32"))
     # A rounded activation may choose another expert, which changes whole rows.
-    off = float(np.median(error(ours, theirs)) if config.model_type == "mixtral" else error(ours, theirs).mean())
+    off = float(np.median(error(ours, theirs)) if config.model_type in ("mixtral", "deepseek_v3") else error(ours, theirs).mean())
     answer = tenon(args.tenon, "llm", "run", file, "--device", "cpu", "--ids", ",".join(map(str, ids)), "--greedy", "--tokens",
                    MORE, "--ignore-end")
     pairs = zip(answer.split(","), their_answer.split(","), strict=True)

@@ -51,13 +51,6 @@ tenon_dtype read_dtype(ConfigReader& r) {
   return out == TENON_DTYPE_NONE ? f32 : out;
 }
 
-void refuse_quantized(ConfigReader& r) {
-  if (auto quantized = r.object("quantization_config"))
-    throw Error(TENON_UNSUPPORTED, quantized->where() + ": weights of quant_method '" +
-                                       quantized->text("quant_method", "?").substr(0, 80) +
-                                       "' are not supported; expected f32, f16 or bf16 weights");
-}
-
 }  // namespace
 
 std::string read_activation(ConfigReader& r, std::string_view key, const std::string& otherwise) {
@@ -142,7 +135,7 @@ ModelConfig parse_config(const std::string& text, const std::string& file) {
   const std::vector<std::string> classes = r.texts("architectures");
   if (!classes.empty() && std::ranges::find(classes, c.architecture->class_name) == classes.end())
     r.refuse("architectures", "'" + std::string(c.architecture->class_name) + "'");
-  refuse_quantized(r);
+  c.quantization = read_quantization(r);
   ignore_harmless(r);
   c.vocab = r.size("vocab_size", {}, int64_t{1} << 24);
   c.dtype = read_dtype(r);

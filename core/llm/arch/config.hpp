@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "llm/arch/quantization.hpp"
 #include "llm/arch/rope.hpp"
 #include "tenon/tenon.hpp"
 
@@ -17,8 +18,9 @@ struct Architecture;
 // A mixture of experts. experts = 0: the model has none.
 struct MoeConfig {
   int64_t experts = 0, per_token = 0;
-  int64_t ffn = 0;         // width of an expert
-  int64_t shared_ffn = 0;  // width of the expert that all tokens use; 0: none
+  int64_t ffn = 0;           // width of an expert
+  int64_t shared_ffn = 0;    // width of the expert that all tokens use; 0: none
+  bool shared_gate = false;  // what it adds is weighted by a product with the token
   int64_t groups = 1, groups_per_token = 1;
   bool normalize = true;  // weights of a token sum to 1
   double scaling = 1;
@@ -48,18 +50,21 @@ struct ModelConfig {
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool qk_norm = false;
   bool rope_interleaved = false;    // pairs of rope are neighbours in heads of q and k
+  bool outputs_first = false;       // GPT-2's matrices are [outputs, inputs], not the other way
   RopeConfig rope{}, local_rope{};  // local_rope: of layers with a window, if it has dims
   int64_t window = 0;               // keys that a query of a local layer sees; 0: all
   std::vector<bool> local = {};     // per layer: has the window
   std::vector<bool> sparse = {};    // per layer: has experts
+  std::vector<bool> no_rope = {};   // per layer: q and k are not rotated; empty: all are
   double attention_scale = 0;       // 0: 1/sqrt(head_dim)
   double attention_softcap = 0, logit_softcap = 0;
-  double embed_scale = 1;
+  double embed_scale = 1, residual_scale = 1, logit_scale = 1;
   bool scale_by_layer = false;  // GPT-2: attention_scale is divided by the layer's number
   int64_t extra_layers = 0;     // weights of layers behind the last one, not used
   MoeConfig moe{};
   LatentConfig latent{};
   MambaConfig mamba{};
+  Quantization quantization{};
   tenon_dtype dtype = f32;               // that the file names: f32, f16 or bf16
   std::vector<int64_t> end_tokens = {};  // eos_token_id
 

@@ -20,12 +20,14 @@ Value decoder_attend(Step& p, const Heads& heads, int64_t layer, const std::stri
   const ModelConfig& c = p.c;
   const bool local = c.local[static_cast<size_t>(layer)];
   const bool own_rope = local && c.local_rope.dims > 0;
+  const bool rotates = c.no_rope.empty() || !c.no_rope[static_cast<size_t>(layer)];
   const auto rotate = [&](Value x, const char* which) {
+    if (!rotates) return x;
     return p.rotate(x, own_rope ? c.local_rope : c.rope, own_rope ? "rope.local" : "rope",
                     name + which, c.rope_interleaved);
   };
   const std::string cache = std::to_string(layer);
-  const Value q = rotate(heads.q, ".q_rope");
+  const Value q = p.scaled_by_position(rotate(heads.q, ".q_rope"), c.rope);
   const Value keys = p.append(cache + ".k", rotate(heads.k, ".k_rope"), c.kv_heads, c.head_dim);
   const Value values = p.append(cache + ".v", heads.v, c.kv_heads, c.head_dim);
   const Value o = p.attend(
@@ -64,12 +66,27 @@ Value decoder_mlp(Step& p, Value x, const std::string& name, int64_t ffn, Value 
                    c.mlp_bias, residual);
 }
 
+// An expert that all tokens use, times the sigmoid of a product with the token.
+static Value gated_expert(Step& p, Value x, const std::string& name, Value residual) {
+  const ModelConfig& c = p.c;
+  const std::string gate = name + ".shared_expert_gate";
+  const bool flat = p.weights.has(gate + ".flat");  // files of GGUF
+  const Value row = flat ? p.reshape(p.weight(gate + ".flat", {c.dim}), {1, c.dim})
+                         : p.weight(gate + ".weight", {1, c.dim});
+  const Value weight =
+      p.g.add(op::unary{.kind = "sigmoid", .x = p.multiply(x, row, gate)}, gate + ".sigmoid");
+  const Value y = decoder_mlp(p, x, name + ".shared_expert", c.moe.shared_ffn, {});
+  return p.binary("add", residual, p.binary("mul", y, weight));
+}
+
 Value decoder_feed_forward(Step& p, Value normed, int64_t layer, const std::string& layer_name,
                            Value residual) {
   const ModelConfig& c = p.c;
   const std::string name = layer_name + ".mlp";
   if (!c.sparse[static_cast<size_t>(layer)]) return decoder_mlp(p, normed, name, c.ffn, residual);
-  if (c.moe.shared_ffn > 0)
+  if (c.moe.shared_gate)
+    residual = gated_expert(p, normed, name, residual);
+  else if (c.moe.shared_ffn > 0)
     residual = decoder_mlp(p, normed, name + ".shared_experts", c.moe.shared_ffn, residual);
   return experts(p, normed,
                  {.router = name + ".gate",

@@ -23,6 +23,10 @@ void read_common(ConfigReader& r, ModelConfig& c) {
   l.nope_dim = r.size("qk_nope_head_dim", 128, 1 << 16);
   l.v_dim = r.size("v_head_dim", 128, 1 << 16);
   c.rope = read_rope(r, l.rope_dim, c.context);
+  if (c.rope.query_beta != 0)
+    throw Error(TENON_UNSUPPORTED, r.where() +
+                                       ": 'llama_4_scaling_beta' is not supported; "
+                                       "expected it absent for this model_type");
   c.attention_scale =
       c.rope.softmax_scale() / std::sqrt(static_cast<double>(l.nope_dim + l.rope_dim));
   c.o_bias = r.flag("attention_bias", false);
@@ -131,9 +135,12 @@ Value attention(Step& p, Value x, int64_t layer, const std::string& layer_name, 
   const Value q_rope =
       p.rotate(p.part(q, of_heads, l.nope_dim, l.rope_dim), c.rope, "rope", name + ".q_rope", true);
   const Value q_nope = p.reshape(p.part(q, of_heads, 0, l.nope_dim), {rows, c.heads, l.nope_dim});
-  const Value w_k = up_projection(p, name, "k", 0, l.nope_dim);
+  // Files of GGUF have kv_b_proj in two parts, that of keys turned.
+  const bool parts = p.weights.has(name + ".k_b_proj.weight");
+  const Value w_k = parts ? p.weight(name + ".k_b_proj.weight", {c.heads, l.kv_rank, l.nope_dim})
+                          : up_projection(p, name, "k", 0, l.nope_dim);
   const Value by_head =
-      p.multiply(swapped(p, q_nope, rows, c.heads, l.nope_dim), w_k, name + ".q_latent", false);
+      p.multiply(swapped(p, q_nope, rows, c.heads, l.nope_dim), w_k, name + ".q_latent", parts);
   const Value q_latent = p.heads(swapped(p, by_head, c.heads, rows, l.kv_rank), c.heads, l.kv_rank);
 
   const Value both =
@@ -153,7 +160,8 @@ Value attention(Step& p, Value x, int64_t layer, const std::string& layer_name, 
       p.attend(joined(q_latent, q_rope), keys, values, {.scale = c.attention_scale}, name);
   const Value o_by_head =
       swapped(p, p.reshape(o, {rows, c.heads, l.kv_rank}), rows, c.heads, l.kv_rank);
-  const Value w_v = up_projection(p, name, "v", l.nope_dim, l.v_dim);
+  const Value w_v = parts ? p.weight(name + ".v_b_proj.weight", {c.heads, l.v_dim, l.kv_rank})
+                          : up_projection(p, name, "v", l.nope_dim, l.v_dim);
   const Value out = swapped(p, p.multiply(o_by_head, w_v, name + ".v_up"), c.heads, rows, l.v_dim);
   return p.project(p.reshape(out, {p.s.batch, p.s.time, c.heads * l.v_dim}), name + ".o_proj",
                    c.heads * l.v_dim, c.dim, c.o_bias, residual);

@@ -27,7 +27,8 @@ Value stacked(Step& p, const ExpertNames& names, const std::string& which, int64
     }
     return all;
   };
-  return p.made(joined, sources, {rows, columns}, TENON_DTYPE_NONE, {count, rows, columns}, join);
+  return p.made(joined, sources, {rows, columns}, TENON_DTYPE_NONE, {count, rows, columns}, join,
+                true);
 }
 
 }  // namespace

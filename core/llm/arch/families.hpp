@@ -6,13 +6,16 @@
 
 namespace tenon::llm {
 
-extern const Architecture kLlama, kMistral;           // llama.cpp
-extern const Architecture kQwen2, kQwen3, kQwen3Moe;  // qwen.cpp
-extern const Architecture kGemma2, kGemma3;           // gemma.cpp
-extern const Architecture kPhi3;                      // phi3.cpp
-extern const Architecture kGpt2;                      // gpt2.cpp
-extern const Architecture kMixtral;                   // mixtral.cpp
-extern const Architecture kDeepseekV2, kDeepseekV3;   // deepseek.cpp
-extern const Architecture kMamba;                     // mamba.cpp
+extern const Architecture kLlama, kMistral, kMinistral3;         // llama.cpp
+extern const Architecture kQwen2, kQwen2Moe, kQwen3, kQwen3Moe;  // qwen.cpp
+extern const Architecture kGemma, kGemma2, kGemma3;              // gemma.cpp
+extern const Architecture kPhi3;                                 // phi3.cpp
+extern const Architecture kGpt2;                                 // gpt2.cpp
+extern const Architecture kMixtral;                              // mixtral.cpp
+extern const Architecture kDeepseekV2, kDeepseekV3;              // deepseek.cpp
+extern const Architecture kGranite;                              // granite.cpp
+extern const Architecture kSmolLm3;                              // smollm.cpp
+extern const Architecture kOlmo2;                                // olmo.cpp
+extern const Architecture kMamba;                                // mamba.cpp
 
 }  // namespace tenon::llm

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gemma 2 and 3: norms before and behind attention and MLP, whose weights are added to 1, scaled
-// embeddings, layers with and without a window. Gemma 2 caps scores and logits; Gemma 3 has norms of
+// Gemma: norms whose weights are added to 1, and scaled embeddings. Gemma 2 and 3: norms before and behind attention and MLP, layers with and without a window. Gemma 2 caps scores and logits; Gemma 3 has norms of
 // q and k, and a rotary embedding of its own for layers with a window.
 #include <cmath>
 
@@ -109,10 +108,36 @@ Value hidden(Step& p) {
   return x;
 }
 
+// ---- The first Gemma
+
+void read_first(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c, {.tied = true, .head_dim = 256});
+  // Files that name no activation mean this one.
+  if (!r.has("hidden_act")) c.activation = "gelu_tanh";
+  if (r.has("hidden_activation")) c.activation = read_activation(r, "hidden_activation", "");
+  r.expect("use_bidirectional_attention", false);
+  c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
+  c.embed_scale = std::sqrt(static_cast<double>(c.dim));
+  c.rope = read_rope(r, c.head_dim, c.context);
+}
+
+Value first_hidden(Step& p) {
+  const ModelConfig& c = p.c;
+  Value x = p.embed("model.embed_tokens");
+  for (int64_t i = 0; i < c.layers; ++i) {
+    const std::string name = "model.layers." + std::to_string(i);
+    x = decoder_attention(p, norm(p, x, name + ".input_layernorm", c.dim), i, name, x);
+    x = decoder_mlp(p, norm(p, x, name + ".post_attention_layernorm", c.dim), name + ".mlp", c.ffn,
+                    x);
+  }
+  return x;
+}
+
 Value logits(Step& p, Value x) { return decoder_head(p, norm(p, x, "model.norm", p.c.dim)); }
 
 }  // namespace
 
+const Architecture kGemma = {"gemma", "GemmaForCausalLM", read_first, first_hidden, logits};
 const Architecture kGemma2 = {"gemma2", "Gemma2ForCausalLM", read_gemma2, hidden, logits};
 const Architecture kGemma3 = {"gemma3_text", "Gemma3ForCausalLM", read_gemma3, hidden, logits};
 

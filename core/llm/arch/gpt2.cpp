@@ -38,8 +38,10 @@ Value norm(Step& p, Value x, const std::string& name) {
 
 Value project(Step& p, Value x, const std::string& name, int64_t in, int64_t out,
               Value residual = {}) {
-  return p.multiply(x, p.weight(name + ".weight", {in, out}), name, false,
-                    p.parameter(name + ".bias", {out}), residual);
+  const bool outputs_first = p.c.outputs_first;  // files of GGUF
+  const Value w =
+      p.weight(name + ".weight", outputs_first ? std::vector{out, in} : std::vector{in, out});
+  return p.multiply(x, w, name, outputs_first, p.parameter(name + ".bias", {out}), residual);
 }
 
 Value attention(Step& p, Value x, int64_t layer, const std::string& name, Value residual) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Llama 2 and 3, and Mistral, which adds a window.
+// Llama 2 and 3, Mistral, which adds a window, and Ministral 3, which scales queries by their position.
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {
@@ -18,11 +18,19 @@ void read_mistral(ConfigReader& r, ModelConfig& c) {
   read_window(r, c, 4096);
 }
 
+void read_ministral3(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c, {.norm_eps = 1e-5, .head_dim = 128});
+  c.rope = read_rope(r, c.head_dim, c.context, 1e6);
+  read_window(r, c, 0);
+}
+
 }  // namespace
 
 const Architecture kLlama = {"llama", "LlamaForCausalLM", read_llama, decoder_hidden,
                              decoder_logits};
 const Architecture kMistral = {"mistral", "MistralForCausalLM", read_mistral, decoder_hidden,
                                decoder_logits};
+const Architecture kMinistral3 = {"ministral3", "Ministral3ForCausalLM", read_ministral3,
+                                  decoder_hidden, decoder_logits};
 
 }  // namespace tenon::llm

@@ -58,9 +58,12 @@ Value convolved(Step& p, Value x, const std::string& name, const std::string& ca
         to[static_cast<size_t>(k * inner + i)] = source[static_cast<size_t>(i * width + k)];
     return out;
   };
-  const Value taps = p.cast(p.made(name + ".taps", {name + ".weight"}, {inner, 1, width}, f32,
-                                   {width, inner}, transposed),
-                            p.s.compute);
+  const bool flat = p.weights.has(name + ".flat");  // files of GGUF: [inner, width]
+  const Value taps =
+      p.cast(p.made(name + ".taps", {name + (flat ? ".flat" : ".weight")},
+                    flat ? std::vector{inner, width} : std::vector{inner, int64_t{1}, width}, f32,
+                    {width, inner}, transposed),
+             p.s.compute);
   Value sum = m.conv_bias ? p.parameter(name + ".bias", {inner}) : Value{};
   for (int64_t k = 0; k < width; ++k) {
     const Value tap = p.g.add(op::narrow{.start = {k, 0}, .len = {1, inner}, .x = taps});
@@ -80,9 +83,13 @@ Value mixer(Step& p, Value x, const std::string& name, const std::string& cache,
   const Value selected = p.project(u, name + ".x_proj", d, rank + 2 * n);
   // The bias of dt_proj is an operand of the scan.
   const Value dt = p.project(p.part(selected, leading, 0, rank), name + ".dt_proj", rank, d);
-  const Value log_a = p.wide(name + ".A_log", {d, n});
-  const Value a =
-      p.g.add(op::unary{.kind = "neg", .x = p.g.add(op::unary{.kind = "exp", .x = log_a})});
+  const auto minus_exp = [&](Value log) {
+    return Value(
+        p.g.add(op::unary{.kind = "neg", .x = p.g.add(op::unary{.kind = "exp", .x = log})}));
+  };
+  // Files of GGUF have A itself.
+  const Value a = p.weights.has(name + ".A") ? p.wide(name + ".A", {d, n})
+                                             : minus_exp(p.wide(name + ".A_log", {d, n}));
   const Value before = p.recurrent_state(cache + ".scan", f32, {d, n});
   const auto scan = p.g.add(op::selective_scan{.dt_softplus = true,
                                                .layout = "bld",

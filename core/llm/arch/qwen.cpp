@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Qwen2 (biases of q, k and v), Qwen3 (norms of q and k) and its mixture of experts.
+// Qwen2 (biases of q, k and v), Qwen3 (norms of q and k), and their mixtures of experts.
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {
@@ -20,18 +20,15 @@ void read_qwen3(ConfigReader& r, ModelConfig& c) {
   read_optional_window(r, c);
 }
 
-void read_qwen3_moe(ConfigReader& r, ModelConfig& c) {
-  read_decoder(r, c);
-  c.rope = read_rope(r, c.head_dim, c.context);
-  c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
-  c.qk_norm = true;
+void read_experts(ConfigReader& r, ModelConfig& c, int64_t experts, int64_t per_token,
+                  int64_t ffn) {
   if (r.flag("use_sliding_window", false)) r.refuse("use_sliding_window", "false");
-  r.ignore({"sliding_window", "max_window_layers"});
+  r.ignore({"sliding_window", "max_window_layers", "layer_types"});
   // transformers 5 writes num_local_experts.
   const char* const key = r.has("num_local_experts") ? "num_local_experts" : "num_experts";
-  c.moe.experts = r.size(key, 128, 1 << 16);
-  c.moe.per_token = r.size("num_experts_per_tok", 8, c.moe.experts);
-  c.moe.ffn = r.size("moe_intermediate_size", 768);
+  c.moe.experts = r.size(key, experts, 1 << 16);
+  c.moe.per_token = r.size("num_experts_per_tok", per_token, c.moe.experts);
+  c.moe.ffn = r.size("moe_intermediate_size", ffn);
   c.moe.normalize = r.flag("norm_topk_prob", false);
   const int64_t step = r.size("decoder_sparse_step", 1);
   for (int64_t i = 0; i < c.layers; ++i) c.sparse[static_cast<size_t>(i)] = (i + 1) % step == 0;
@@ -41,6 +38,23 @@ void read_qwen3_moe(ConfigReader& r, ModelConfig& c) {
   }
 }
 
+void read_qwen3_moe(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c);
+  c.rope = read_rope(r, c.head_dim, c.context);
+  c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
+  c.qk_norm = true;
+  read_experts(r, c, 128, 8, 768);
+}
+
+void read_qwen2_moe(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c);
+  c.rope = read_rope(r, c.head_dim, c.context);
+  c.qkv_bias = r.flag("qkv_bias", true);
+  read_experts(r, c, 60, 4, 1408);
+  c.moe.shared_ffn = r.size("shared_expert_intermediate_size", 5632);
+  c.moe.shared_gate = true;
+}
+
 }  // namespace
 
 const Architecture kQwen2 = {"qwen2", "Qwen2ForCausalLM", read_qwen2, decoder_hidden,
@@ -48,6 +62,8 @@ const Architecture kQwen2 = {"qwen2", "Qwen2ForCausalLM", read_qwen2, decoder_hi
 const Architecture kQwen3 = {"qwen3", "Qwen3ForCausalLM", read_qwen3, decoder_hidden,
                              decoder_logits};
 const Architecture kQwen3Moe = {"qwen3_moe", "Qwen3MoeForCausalLM", read_qwen3_moe, decoder_hidden,
+                                decoder_logits};
+const Architecture kQwen2Moe = {"qwen2_moe", "Qwen2MoeForCausalLM", read_qwen2_moe, decoder_hidden,
                                 decoder_logits};
 
 }  // namespace tenon::llm

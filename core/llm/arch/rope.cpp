@@ -148,6 +148,12 @@ void read_rope_object(ConfigReader& r, RopeConfig& rope, int64_t context) {
     r.refuse(r.has("rope_type") ? "rope_type" : "type",
              "'default', 'linear', 'dynamic', 'llama3', 'yarn' or 'longrope'");
   }
+  if (r.has("llama_4_scaling_beta")) {
+    rope.query_beta = r.number("llama_4_scaling_beta");
+    if (!std::isfinite(rope.query_beta) || rope.query_beta < 0 || rope.original_context < 1)
+      r.refuse("llama_4_scaling_beta", "a number from 0 on, and original_max_position_embeddings");
+    r.ignore({"max_position_embeddings"});
+  }
   r.refuse_unread();
 }
 

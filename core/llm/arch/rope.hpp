@@ -16,11 +16,14 @@ struct RopeConfig {
   int64_t dims = 0;  // of a head that are rotated; even
   double theta = 10000;
   double factor = 1;
-  int64_t original_context = 0;                             // of dynamic, llama3, yarn and longrope
-  double low_freq_factor = 1, high_freq_factor = 4;         // of llama3
-  double beta_fast = 32, beta_slow = 1;                     // of yarn: rotations
-  bool truncate = true;                                     // of yarn: whole pairs limit the ramp
-  double mscale_all_dim = 0;                                // of yarn: see softmax_scale()
+  int64_t original_context = 0;                      // of dynamic, llama3, yarn and longrope
+  double low_freq_factor = 1, high_freq_factor = 4;  // of llama3
+  double beta_fast = 32, beta_slow = 1;              // of yarn: rotations
+  bool truncate = true;                              // of yarn: whole pairs limit the ramp
+  double mscale_all_dim = 0;                         // of yarn: see softmax_scale()
+  // Of Ministral 3: queries at position p are multiplied by 1 + beta * log(1 + p / original_context),
+  // where the quotient is a whole number. 0: they are not.
+  double query_beta = 0;
   double attention_factor = 1;                              // multiplies cos and sin
   std::vector<double> short_factor = {}, long_factor = {};  // of longrope, one per pair
 

@@ -39,9 +39,10 @@ Value Step::parameter(const std::string& name, const std::vector<int64_t>& dims)
 
 Value Step::made(const std::string& name, const std::vector<std::string>& sources,
                  const std::vector<int64_t>& source_dims, tenon_dtype dtype,
-                 const std::vector<int64_t>& dims, Weights::Make make) {
+                 const std::vector<int64_t>& dims, Weights::Make make, bool may_be_blocks) {
   if (weights.has(name)) return weight(name, dims);  // GGUF files have some of them
-  return once(name, weights.made(name, sources, source_dims, dtype, dims, std::move(make)));
+  return once(
+      name, weights.made(name, sources, source_dims, dtype, dims, std::move(make), may_be_blocks));
 }
 
 Value Step::wide(const std::string& name, const std::vector<int64_t>& dims) {
@@ -200,6 +201,19 @@ Value Step::rotate(Value x, const RopeConfig& rope, const std::string& name_of_t
                         .sin = sin,
                         .position_ids = positions()},
                name);
+}
+
+Value Step::scaled_by_position(Value q, const RopeConfig& rope) {
+  if (rope.query_beta == 0 || s.capacity <= rope.original_context) return q;
+  const Value factors = table("rope.query_factors", {s.capacity}, [&] {
+    std::vector<float> out;
+    for (int64_t i = 0; i < s.capacity; ++i)
+      out.push_back(static_cast<float>(
+          1 + rope.query_beta * std::log(1 + static_cast<double>(i / rope.original_context))));
+    return out;
+  });
+  const Value mine = g.add(op::gather{.data = factors, .indices = positions()}, "query_factors");
+  return binary("mul", q, reshape(cast(mine, s.compute), {s.batch, s.time, 1, 1}));
 }
 
 Value Step::reshape(Value x, std::vector<int64_t> shape) {

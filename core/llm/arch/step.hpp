@@ -25,7 +25,8 @@ struct StepShape {
   tenon_dtype compute = f32;          // of activations and the states of recurrent models
   tenon_dtype cache = f32;            // of keys and values
   std::string block_product = "f32";  // `compute` of products with weights in blocks
-  bool stack_weights = false;  // weights of one dtype that multiply the same values become one weight
+  // Weights of one dtype that multiply the same values become one weight.
+  bool stack_weights = false;
 
   // Of keys and of values, in each cache.
   int64_t rows() const { return block > 0 ? blocks * block : slots * capacity; }
@@ -77,7 +78,7 @@ class Step {
   // A weight made of tensors of the folder, see Weights::made().
   Value made(const std::string& name, const std::vector<std::string>& sources,
              const std::vector<int64_t>& source_dims, tenon_dtype dtype,
-             const std::vector<int64_t>& dims, Weights::Make make);
+             const std::vector<int64_t>& dims, Weights::Make make, bool may_be_blocks = false);
   // An f32 weight that is made of one tensor of the folder, converted.
   Value wide(const std::string& name, const std::vector<int64_t>& dims);
   // A table of the host.
@@ -110,6 +111,8 @@ class Step {
   Value gated(Value gate, Value up, const std::string& activation, const std::string& name);
   Value rotate(Value x, const RopeConfig& rope, const std::string& table, const std::string& name,
                bool interleaved = false);
+  // Queries [batch, time, heads, dim] times the factor that RopeConfig::query_beta gives positions.
+  Value scaled_by_position(Value q, const RopeConfig& rope);
   Value reshape(Value x, std::vector<int64_t> shape);
   // `length` elements of the last axis from `start` on; leading: the dims before it.
   Value part(Value x, std::vector<int64_t> leading, int64_t start, int64_t length);

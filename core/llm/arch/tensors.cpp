@@ -58,6 +58,12 @@ const TensorType& Weights::source(const std::string& name, const std::vector<int
   return type;
 }
 
+void Weights::make_plain(const std::string& name) {
+  const auto at = tensors_.types.find(found_name(name));
+  if (at != tensors_.types.end() && in_blocks(at->second.dtype) && tensors_.plain)
+    at->second = tensors_.plain(at->first);
+}
+
 TensorType Weights::plain(const std::string& name, const std::vector<int64_t>& dims) {
   const TensorType type = source(name, dims, true);
   recipes_.emplace(name, Recipe{.sources = {found_name(name)}, .type = type});
@@ -66,10 +72,14 @@ TensorType Weights::plain(const std::string& name, const std::vector<int64_t>& d
 
 TensorType Weights::made(const std::string& name, const std::vector<std::string>& sources,
                          const std::vector<int64_t>& source_dims, tenon_dtype dtype,
-                         const std::vector<int64_t>& dims, Make make) {
+                         const std::vector<int64_t>& dims, Make make, bool may_be_blocks) {
   Recipe recipe{.make = std::move(make)};
+  for (const std::string& s : sources)
+    may_be_blocks = may_be_blocks && source(s, source_dims, true).dtype ==
+                                         source(sources[0], source_dims, true).dtype;
   for (const std::string& s : sources) {
-    const TensorType& type = source(s, source_dims, false);
+    if (!may_be_blocks) make_plain(s);
+    const TensorType& type = source(s, source_dims, may_be_blocks);
     const tenon_dtype first = tensors_.types.at(found_name(sources[0])).dtype;
     if (type.dtype != first)
       throw Error(TENON_DTYPE_MISMATCH,
@@ -117,7 +127,7 @@ void Weights::check_unused(const std::function<bool(const std::string&)>& harmle
   for (const auto& [name, recipe] : recipes_)
     used.insert(recipe.sources.begin(), recipe.sources.end());
   for (const auto& [name, type] : tensors_.types)
-    if (!used.contains(name) && !harmless(name))
+    if (!used.contains(name) && !tensors_.unneeded.contains(name) && !harmless(name))
       throw Error(
           TENON_UNSUPPORTED,
           "weight '" + name + "' is not used by the model that the configuration describes");

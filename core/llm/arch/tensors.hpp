@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,11 @@ inline bool in_blocks(tenon_dtype t) { return tenon_dtype_block(t).elements > 0;
 // The tensors of a model, by the names of Hugging Face folders.
 struct TensorSource {
   std::map<std::string, TensorType, std::less<>> types = {};
+  // Those that change nothing where no graph uses them.
+  std::set<std::string, std::less<>> unneeded = {};
+  // Makes a tensor in blocks a plain one, before it is loaded, and returns its type. Empty: the source
+  // cannot.
+  std::function<TensorType(const std::string& name)> plain = {};
   // Sets all of them as weights of these names.
   std::function<void(Store& store)> load = {};
 };
@@ -38,10 +44,11 @@ class Weights {
 
   using Make = std::function<Tensor(const std::vector<Tensor>&)>;
   // A weight of the graph that is made of tensors of the folder, which must all have the type
-  // `sources` x source_dims. dtype NONE: that of the sources.
+  // `sources` x source_dims. dtype NONE: that of the sources. may_be_blocks: `make` takes sources in
+  // blocks, too, which all have the same dtype.
   TensorType made(const std::string& name, const std::vector<std::string>& sources,
                   const std::vector<int64_t>& source_dims, tenon_dtype dtype,
-                  const std::vector<int64_t>& dims, Make make);
+                  const std::vector<int64_t>& dims, Make make, bool may_be_blocks = false);
 
   // What plain() returns, without asking for it.
   const TensorType& type_of(const std::string& name, const std::vector<int64_t>& dims) const {
@@ -72,6 +79,7 @@ class Weights {
   };
   const TensorType& source(const std::string& name, const std::vector<int64_t>& dims,
                            bool may_be_blocks) const;
+  void make_plain(const std::string& name);
   // The name of the tensor in the source: checkpoints of base models lack the first part of names.
   std::string found_name(const std::string& name) const;
 

@@ -1,23 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys of GGUF to config.json.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "llm/files/config_keys.hpp"
+#include "llm/files/own_keys.hpp"
 #include "llm/json_text.hpp"
 
 namespace tenon::llm::files {
 namespace {
-
-// The shortest decimal number of an f32, not that of the double that equals it.
-double shortest(float value) {
-  char text[32];
-  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
-  double out = value;
-  std::from_chars(text, end, out);
-  return out;
-}
 
 class Reader {
  public:
@@ -28,6 +19,15 @@ class Reader {
     out_["architectures"] = {family_.architecture};
     out_["model_type"] = family_.model_type;
     out_["dtype"] = dtype;
+    out_["vocab_size"] = vocabulary();
+    out_["tie_word_embeddings"] = !model_.has_tensor("output.weight");
+    if (!read_own_keys(model_, family_, file_, out_)) read_decoder();
+    token_ids();
+    return std::move(out_);
+  }
+
+ private:
+  void read_decoder() {
     size("context_length", "max_position_embeddings");
     const int64_t hidden = size("embedding_length", "hidden_size");
     size("block_count", "num_hidden_layers");
@@ -35,21 +35,27 @@ class Reader {
     const int64_t heads = size("attention.head_count", "num_attention_heads");
     out_["num_key_value_heads"] =
         has("attention.head_count_kv") ? number("attention.head_count_kv") : heads;
-    out_["vocab_size"] = vocabulary();
     out_["rms_norm_eps"] = real("attention.layer_norm_rms_epsilon");
     const int64_t head = has("attention.key_length") ? number("attention.key_length")
                                                      : hidden / std::max<int64_t>(heads, 1);
     out_["head_dim"] = head;
-    out_["tie_word_embeddings"] = !model_.has_tensor("output.weight");
     if (family_.names.size() > 4 && model_.has_tensor("blk.0.attn_q.bias") &&
-        family_.model_type != "qwen2")
+        family_.model_type != "qwen2" && family_.model_type != "qwen2_moe")
       out_["attention_bias"] = true;
     if (model_.has_tensor("blk.0.ffn_up.bias")) out_["mlp_bias"] = true;
     rope(head);
-    experts();
+    if (family_.gguf == "deepseek2")
+      read_deepseek_keys(model_, family_, file_, out_);
+    else
+      experts();
     attention();
     out_[family_.norm_plus_one ? "hidden_activation" : "hidden_act"] =
         family_.norm_plus_one ? "gelu_pytorch_tanh" : "silu";
+    if (family_.gguf == "gemma") out_["hidden_act"] = "gelu_pytorch_tanh";
+    read_more_keys(model_, family_, file_, out_);
+  }
+
+  void token_ids() {
     for (const auto& [key, name] : {std::pair("bos_token_id", "bos_token_id"),
                                     {"eos_token_id", "eos_token_id"},
                                     {"padding_token_id", "pad_token_id"}}) {
@@ -58,10 +64,8 @@ class Reader {
       out_[name] = nullptr;
       if (model_.has(k)) out_[name] = in_file([&] { return model_.number<int64_t>(k); });
     }
-    return std::move(out_);
   }
 
- private:
   std::string key(std::string_view name) const {
     return std::string(family_.gguf) + "." + std::string(name);
   }
@@ -73,7 +77,7 @@ class Reader {
     return n;
   }
   double real(std::string_view name) const {
-    return shortest(in_file([&] { return model_.number<float>(key(name)); }));
+    return finite(in_file([&] { return model_.number<float>(key(name)); }), key(name), file_);
   }
   int64_t size(std::string_view name, const char* field_name) {
     const int64_t n = number(name);
@@ -122,6 +126,16 @@ class Reader {
       if (has("rope.scaling.original_context_length"))
         scaling["original_max_position_embeddings"] =
             number("rope.scaling.original_context_length");
+      for (const std::string name : {"beta_fast", "beta_slow"})
+        if (has("rope.scaling.yarn_" + name)) scaling[name] = real("rope.scaling.yarn_" + name);
+      if (family_.gguf == "deepseek2" && type == "yarn") {
+        // Rounded, as a tenth of it went through an f32.
+        const double all = 1e-6 * std::round(1e7 * real("rope.scaling.yarn_log_multiplier"));
+        scaling["mscale"] = scaling["mscale_all_dim"] = all;
+      }
+      if (family_.gguf == "mistral3" && has("rope.scaling.yarn_log_multiplier"))
+        scaling["mscale"] = 1.0,
+        scaling["mscale_all_dim"] = real("rope.scaling.yarn_log_multiplier");
       out_["rope_scaling"] = scaling;
     }
   }
@@ -129,7 +143,7 @@ class Reader {
     const GgufTensor t = in_file([&] { return model_.tensor(tensor); });
     std::vector<double> out;
     for (const float f : gguf_decode<float>(gguf_format(t.type), t.data))
-      out.push_back(shortest(f));
+      out.push_back(finite(f, tensor, file_));
     return out;
   }
   // The fields that the divisors were made from: kept by this converter, else those of all models
@@ -170,6 +184,7 @@ class Reader {
     size("expert_used_count", "num_experts_per_tok");
     if (mixtral) return;
     size("expert_feed_forward_length", "moe_intermediate_size");
+    if (family_.gguf == "qwen2moe") return;
     out_["norm_topk_prob"] = !has("expert_weights_norm") || in_file([&] {
       return model_.number<bool>(key("expert_weights_norm"));
     });
@@ -183,7 +198,7 @@ class Reader {
     }
     for (const char* name : {"attn_logit_softcapping", "final_logit_softcapping"})
       if (has(name)) out_[name] = real(name);
-    if (!family_.norm_plus_one) return;
+    if (!family_.norm_plus_one || family_.gguf == "gemma") return;
     // Whole in all models that were published; 1 / sqrt of it went through an f32.
     out_["query_pre_attn_scalar"] =
         has("attention.scale")

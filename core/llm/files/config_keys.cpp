@@ -6,6 +6,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "llm/files/own_keys.hpp"
+
 namespace tenon::llm::files {
 namespace {
 
@@ -71,6 +73,8 @@ class Keys {
       : out_(out), family_(family), config_(config), file_(file) {}
 
   void set_all() {
+    if (set_own_keys(out_, family_, config_, file_)) return;
+    const bool latent = family_.gguf == "deepseek2";
     size("context_length", "max_position_embeddings");
     size("embedding_length", "hidden_size");
     size("block_count", "num_hidden_layers");
@@ -78,9 +82,15 @@ class Keys {
     size("vocab_size", "vocab_size");
     const int64_t heads = size("attention.head_count", "num_attention_heads");
     set("attention.head_count_kv",
-        field<int64_t>(config_, "num_key_value_heads", file_).value_or(heads));
+        latent ? 1 : field<int64_t>(config_, "num_key_value_heads", file_).value_or(heads));
     const auto eps = field<double>(config_, "rms_norm_eps", file_);
     out_.set(key("attention.layer_norm_rms_epsilon"), static_cast<float>(eps.value_or(1e-6)));
+    if (latent) {
+      set_deepseek_keys(out_, family_, config_, file_);
+      rope(field<int64_t>(config_, "qk_rope_head_dim", file_).value_or(64));
+      activation();
+      return;
+    }
     const int64_t head = head_size(config_, file_);
     if (config_.contains("head_dim") || family_.norm_plus_one) {
       set("attention.key_length", head);
@@ -90,6 +100,7 @@ class Keys {
     experts();
     attention();
     activation();
+    set_more_keys(out_, family_, config_, file_);
   }
 
  private:
@@ -131,6 +142,7 @@ class Keys {
         out_.set(key("rope.scaling.factor"), static_cast<float>(*v));
       if (const auto v = number("original_max_position_embeddings"))
         set("rope.scaling.original_context_length", static_cast<int64_t>(*v));
+      if (r.type == "yarn") yarn(r);
     } else if (r.type == "longrope" || r.type == "su") {
       longrope();
     } else {
@@ -139,6 +151,32 @@ class Keys {
                       "' has no form in GGUF; expected default, linear, "
                       "llama3, yarn or longrope");
     }
+  }
+  void yarn(const RopeConfig& r) {
+    const auto number = [&](const char* name) {
+      return field<double>(r.scaling, name, file_).value_or(0.0);
+    };
+    for (const char* name : {"beta_fast", "beta_slow"})
+      if (const double v = number(name); v > 0)
+        out_.set(key(std::string("rope.scaling.yarn_") + name), static_cast<float>(v));
+    // Readers derive the factor on cos and sin from the context, in DeepSeek from mscale_all_dim.
+    if (number("attention_factor") != 0)
+      unsupported(file_, "attention_factor", "has no form in GGUF; expected it absent");
+    const double all = number("mscale_all_dim");
+    if (family_.gguf == "mistral3") {
+      if (number("mscale") != (all != 0 ? 1 : 0))
+        unsupported(file_, "mscale", "expected 1, or 0 without mscale_all_dim");
+      if (all != 0) out_.set(key("rope.scaling.yarn_log_multiplier"), static_cast<float>(all));
+      return;
+    }
+    if (family_.gguf != "deepseek2") {
+      if (all != 0 || number("mscale") != 0)
+        unsupported(file_, "mscale", "has no form in GGUF for this model_type");
+      return;
+    }
+    if (all <= 0 || number("mscale") != all)
+      unsupported(file_, "mscale", "expected the value of mscale_all_dim, above 0");
+    out_.set(key("rope.scaling.yarn_log_multiplier"), static_cast<float>(0.1 * all));
   }
   // The factor on the attention that the longer context asks for.
   void longrope() {
@@ -160,6 +198,7 @@ class Keys {
     size("expert_used_count", "num_experts_per_tok");
     if (family_.model_type == "mixtral") return;
     size("expert_feed_forward_length", "moe_intermediate_size");
+    if (family_.gguf == "qwen2moe") return;
     out_.set(key("expert_weights_norm"),
              field<bool>(config_, "norm_topk_prob", file_).value_or(false));
   }
@@ -200,6 +239,13 @@ class Keys {
 
   void activation() {
     const bool gemma = family_.norm_plus_one;
+    // The first Gemma may have either key.
+    if (family_.gguf == "gemma" && !field<std::string>(config_, "hidden_activation", file_)) {
+      const auto act = field<std::string>(config_, "hidden_act", file_);
+      if (act && *act != "gelu_pytorch_tanh")
+        unsupported(file_, "hidden_act", "'" + *act + "' has no form in GGUF for this model_type");
+      return;
+    }
     const auto given =
         field<std::string>(config_, gemma ? "hidden_activation" : "hidden_act", file_);
     if (given && *given != (gemma ? "gelu_pytorch_tanh" : "silu"))

@@ -12,10 +12,30 @@
 
 namespace tenon::llm::files {
 
-// '*' stands for the number of a layer. Names are without ".weight" and ".bias".
+// Layers that have a tensor.
+enum class Layers : uint8_t { all, dense, sparse };
+// How the content in GGUF differs from that in the folder.
+enum class Change : uint8_t {
+  none,
+  turned,      // [inputs, outputs] in the folder, [outputs, inputs] in GGUF
+  exponent,    // the folder has the logarithm of the negated numbers
+  flat,        // the folder has an axis of 1 in the middle
+  row,         // [1, columns] in the folder, [columns] in GGUF
+  keys,        // of each head, the rows of keys of kv_b_proj, turned: [heads, rank, rows]
+  values,      // of each head, the rows of values of kv_b_proj: [heads, rows, rank]
+  both_halves  // kv_b_proj as it is, in old files; not written
+};
+
+// '*' stands for the number of a layer. Names are without ".weight" and ".bias", unless `whole`.
 struct NamePair {
   std::string_view folder, gguf;
+  Layers layers = Layers::all;
+  bool optional = false;  // some models lack it
+  Change change = Change::none;
+  bool whole = false;
 };
+// What may follow both names.
+std::span<const std::string_view> ends_of(const NamePair& pair);
 
 // Matrices of experts, one by one in a folder and as one tensor [experts, rows, columns] in GGUF. '#'
 // stands for the number of an expert.

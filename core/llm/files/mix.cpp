@@ -43,8 +43,14 @@ GgufFormat format_in(std::string_view mix, const MixModel& model, std::string_vi
                      int64_t layer, int64_t columns) {
   const bool embedding = name == "token_embd.weight",
              output = name == "output.weight" || (embedding && model.tied);
+  const auto is = [&](std::string_view part) { return name.find(part) != name.npos; };
+  const bool in_blocks = mix != "F32" && mix != "F16" && mix != "BF16";
   std::string_view format = mix;
-  if (mix == "Q4_K_M")
+  if (in_blocks && (is("attn_k_b.") || is("attn_v_b.")))  // few, and all heads depend on them
+    format = "Q8_0";
+  else if (in_blocks && (is("ssm_x.") || is("ssm_dt.")))  // small
+    format = "F16";
+  else if (mix == "Q4_K_M")
     format = q4_k_m(model, name, layer, output);
   else if (mix == "MXFP4" &&
            (embedding || output || (model.experts > 0 && name.find("_exps.") == name.npos)))

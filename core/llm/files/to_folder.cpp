@@ -7,6 +7,7 @@
 #include <fstream>
 #include <set>
 
+#include "llm/files/change.hpp"
 #include "llm/files/config_keys.hpp"
 #include "llm/files/convert.hpp"
 #include "llm/files/matrix.hpp"
@@ -25,7 +26,10 @@ struct Planned {
   int64_t expert = -1;
   int64_t heads = 0;  // to permute back; 0: as it is
   bool minus_one = false;
+  Change change = Change::none;
+  std::string values{};  // of the keys that are the source: the other half of kv_b_proj
   size_t shard = 0;
+  bool as_is() const { return heads == 0 && !minus_one && change == Change::none; }
 };
 
 class ToFolder {
@@ -44,9 +48,12 @@ class ToFolder {
                                          : dtype_ == f16 ? "float16"
                                                          : "bfloat16",
                                          file_);
-    heads_ = need_size(config, "num_attention_heads", file_);
-    kv_heads_ = need_size(config, "num_key_value_heads", file_);
-    plan(need_size(config, "num_hidden_layers", file_));
+    if (family_.permuted) {
+      heads_ = need_size(config, "num_attention_heads", file_);
+      kv_heads_ = need_size(config, "num_key_value_heads", file_);
+    }
+    plan(need_size(config, family_.gguf == "gpt2" ? "n_layer" : "num_hidden_layers", file_),
+         field<int64_t>(config, "num_nextn_predict_layers", file_).value_or(0));
     // Before anything is written: it may fail.
     const TokenizerFiles tokenizer = tokenizer_files(model_, file_);
     std::error_code error;
@@ -75,15 +82,26 @@ class ToFolder {
     return f32;
   }
 
-  void plan(int64_t layers) {
+  // extra_layers: behind the others; they are left out.
+  void plan(int64_t layers, int64_t extra_layers) {
     std::set<std::string_view> used;
     const auto add = [&](const NamePair& pair, int64_t layer, bool experts) {
-      for (const char* end : {".weight", ".bias"}) {
-        const std::string source = numbered(pair.gguf, layer) + end;
+      for (const std::string_view end : ends_of(pair)) {
+        const std::string source = numbered(pair.gguf, layer) + std::string(end);
         if (!model_.has_tensor(source)) continue;
         const GgufTensor t = model_.tensor(source);
         used.insert(t.name);
-        Planned p{.name = numbered(pair.folder, layer) + end, .source = source, .dims = t.dims};
+        if (pair.change == Change::values) continue;  // a part of the keys' tensor
+        Planned p{.name = numbered(pair.folder, layer) + std::string(end),
+                  .source = source,
+                  .dims = dims_back(pair.change, t.dims, source),
+                  .change = pair.change};
+        if (p.dims.size() == 1) p.change = Change::none;  // a bias
+        if (pair.change == Change::keys) {
+          p.change = pair.change;
+          p.values = numbered("blk.*.attn_v_b.weight", layer);
+          p.dims = joined_dims(t.dims, model_.tensor(p.values).dims, source);
+        }
         if (family_.permuted && pair.gguf.ends_with("attn_q")) p.heads = heads_;
         if (family_.permuted && pair.gguf.ends_with("attn_k")) p.heads = kv_heads_;
         p.minus_one = family_.norm_plus_one && source.ends_with("norm.weight");
@@ -98,7 +116,7 @@ class ToFolder {
         for (p.expert = 0; p.expert < t.dims[0]; ++p.expert) {
           if (planned_.size() >= size_t{1} << 18)
             throw Error(TENON_UNSUPPORTED, file_ + ": more than 262144 tensors");
-          p.name = numbered(pair.folder, layer, p.expert) + end;
+          p.name = numbered(pair.folder, layer, p.expert) + std::string(end);
           planned_.push_back(p);
         }
       }
@@ -111,27 +129,37 @@ class ToFolder {
         if (layer == 0 || pair.gguf.find('*') != pair.gguf.npos) add(pair, layer, false);
       for (const ExpertPair& pair : family_.experts) add(pair, layer, true);
     }
+    const auto is_extra = [&](std::string_view name) {
+      for (int64_t i = 0; i < extra_layers && i < 64; ++i)
+        if (name.starts_with(numbered("blk.*.", layers + i))) return true;
+      return false;
+    };
     for (const GgufTensor& t : model_.tensors())
-      if (!used.contains(t.name) && !t.name.starts_with("rope_f"))
+      if (!used.contains(t.name) && !t.name.starts_with("rope_f") && !is_extra(t.name))
         throw Error(TENON_UNSUPPORTED, file_ + ": tensor '" + std::string(t.name) +
                                            "' has no name in folders of model_type '" +
                                            std::string(family_.model_type) + "'");
   }
 
-  // The content of a planned tensor, in the dtype of the folder.
-  std::shared_ptr<Tensor> made(const Planned& p) {
-    const GgufTensor t = model_.tensor(p.source);
-    // Before the memory is taken: a tensor of an unknown format may have any size.
+  // Before memory is taken: a tensor of an unknown format may have any size.
+  GgufTensor decodable(const std::string& name) const {
+    const GgufTensor t = model_.tensor(name);
     if (t.format.empty() || !gguf_format(t.type).decodes)
       throw Error(TENON_UNSUPPORTED,
-                  file_ + ": tensor '" + p.source + "': its format cannot be decoded");
+                  file_ + ": tensor '" + name + "': its format cannot be decoded");
+    return t;
+  }
+
+  // The content of a planned tensor, in the dtype of the folder.
+  std::shared_ptr<Tensor> made(const Planned& p) {
+    const GgufTensor t = decodable(p.source);
     std::span<const std::byte> data = t.data;
     if (p.expert >= 0) {
       const size_t each = data.size() / static_cast<size_t>(t.dims[0]);
       data = data.subspan(static_cast<size_t>(p.expert) * each, each);
     }
     auto out = std::make_shared<Tensor>(TensorType(dtype_, p.dims));
-    if (t.dtype == dtype_ && p.heads == 0 && !p.minus_one) {
+    if (t.dtype == dtype_ && p.as_is()) {
       if (out->size() > 0) std::memcpy(out->data(), data.data(), data.size());
       return out;
     }
@@ -141,6 +169,13 @@ class ToFolder {
         permute_rope(numbers, p.dims.empty() ? 0 : p.dims[0], p.heads, true);
       if (p.minus_one)
         for (float& v : numbers) v -= 1;
+      if (!p.values.empty()) {
+        const GgufTensor v = decodable(p.values);
+        numbers =
+            joined_halves(numbers, t.dims, gguf_decode<float>(gguf_format(v.type), v.data), v.dims);
+      } else {
+        numbers = changed_back(p.change, std::move(numbers), t.dims, p.source);
+      }
       detail::check(tenon_convert(f32, numbers.data(), dtype_, out->data(), numbers.size()));
     } catch (const Error& e) {
       throw Error(e.code(), file_ + ": tensor '" + p.source + "': " + e.what());

@@ -7,11 +7,13 @@
 #include <set>
 #include <thread>
 
+#include "llm/files/change.hpp"
 #include "llm/files/config_keys.hpp"
 #include "llm/files/convert.hpp"
 #include "llm/files/folder.hpp"
 #include "llm/files/matrix.hpp"
 #include "llm/files/mix.hpp"
+#include "llm/files/own_keys.hpp"
 #include "llm/files/tokenizer_keys.hpp"
 
 namespace tenon::llm::files {
@@ -26,6 +28,8 @@ struct Planned {
   GgufFormat format{};
   int64_t heads = 0;  // to permute; 0: as it is
   bool plus_one = false;
+  Change change = Change::none;
+  bool as_is() const { return heads == 0 && !plus_one && change == Change::none; }
 };
 
 std::string text_of(const TensorType& type) {
@@ -49,13 +53,21 @@ class ToGguf {
           TENON_UNSUPPORTED,
           config_file_ + ": 'quantization_config': expected a folder that is not quantized");
     mix_ = options.type.empty() ? own_type() : options.type;
-    model_.layers = need_size(config_, "num_hidden_layers", config_file_);
+    const char* const layers = family_.gguf == "gpt2" ? "n_layer" : "num_hidden_layers";
+    model_.layers = need_size(config_, layers, config_file_);
     if (model_.layers > 4096)
-      throw Error(TENON_UNSUPPORTED, config_file_ + ": 'num_hidden_layers' is " +
+      throw Error(TENON_UNSUPPORTED, config_file_ + ": '" + layers + "' is " +
                                          std::to_string(model_.layers) + "; expected at most 4096");
+    if (family_.gguf == "deepseek2") {
+      dense_layers_ = dense_layers(config_, family_, config_file_);
+      rows_ = {need_size(config_, "num_attention_heads", config_file_),
+               need_size(config_, "qk_nope_head_dim", config_file_),
+               need_size(config_, "v_head_dim", config_file_)};
+    }
     if (!family_.experts.empty()) {
-      const char* count =
-          config_.contains("num_local_experts") ? "num_local_experts" : "num_experts";
+      const char* count = family_.gguf == "deepseek2"             ? "n_routed_experts"
+                          : config_.contains("num_local_experts") ? "num_local_experts"
+                                                                  : "num_experts";
       model_.experts = need_size(config_, count, config_file_);
       if (model_.experts > 4096)
         throw Error(TENON_UNSUPPORTED, config_file_ + ": '" + count + "': expected at most 4096");
@@ -99,8 +111,13 @@ class ToGguf {
     return "F32";
   }
 
-  const ModelFolder::Entry* source(const std::string& name) {
+  // Checkpoints of base models lack the first part of names.
+  const ModelFolder::Entry* source(std::string name) {
     const auto* entry = folder_.find(name);
+    if (!entry) {
+      name.erase(0, name.find('.') + 1);
+      entry = folder_.find(name);
+    }
     if (!entry) return nullptr;
     const tenon_dtype t = entry->type.dtype;
     if (t != f32 && t != f16 && t != bf16)
@@ -123,28 +140,47 @@ class ToGguf {
                           .format = gguf_format("F32")});
     }
     for (int64_t layer = 0; layer < model_.layers; ++layer) {
+      const Layers kind = layer < dense_layers_ ? Layers::dense : Layers::sparse;
       for (const NamePair& pair : family_.names)
-        if (pair.folder.find('*') != pair.folder.npos) add(pair, layer);
-      for (const ExpertPair& pair : family_.experts) add_experts(pair, layer);
+        if (pair.folder.find('*') != pair.folder.npos && pair.change != Change::both_halves &&
+            (pair.layers == Layers::all || pair.layers == kind))
+          add(pair, layer);
+      if (kind == Layers::sparse)
+        for (const ExpertPair& pair : family_.experts) add_experts(pair, layer);
     }
     for (const auto& [name, entry] : folder_.tensors()) {
       total_ += entry.data.size();
-      if (!used_.contains(name) && !name.ends_with("rotary_emb.inv_freq"))
+      if (!used_.contains(name) && !is_harmless(name))
         throw Error(TENON_UNSUPPORTED, folder_.path() + ": tensor '" + name +
                                            "' has no name in GGUF for model_type '" +
                                            std::string(family_.model_type) + "'");
     }
   }
 
+  // Tables that are computed; GPT-2's masks; layers that predict further tokens.
+  bool is_harmless(const std::string& name) const {
+    if (name.ends_with("rotary_emb.inv_freq")) return true;
+    if (family_.gguf == "gpt2")
+      return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+    const int64_t more =
+        field<int64_t>(config_, "num_nextn_predict_layers", config_file_).value_or(0);
+    for (int64_t i = 0; i < more && i < 64; ++i)
+      if (name.starts_with("model.layers." + std::to_string(model_.layers + i) + ".")) return true;
+    return false;
+  }
+
   void add(const NamePair& pair, int64_t layer) {
-    bool found = false;
-    for (const char* end : {".weight", ".bias"}) {
-      const std::string name = numbered(pair.folder, layer) + end;
+    bool found = pair.optional;
+    for (const std::string_view end : ends_of(pair)) {
+      const std::string name = numbered(pair.folder, layer) + std::string(end);
       const auto* entry = source(name);
       if (!entry) continue;
       found = true;
-      Planned p{
-          .name = numbered(pair.gguf, layer) + end, .sources = {entry}, .dims = entry->type.dims};
+      Planned p{.name = numbered(pair.gguf, layer) + std::string(end),
+                .sources = {entry},
+                .change = pair.change};
+      p.dims = changed_dims(pair.change, entry->type.dims, rows_, name);
+      if (p.dims.size() == 1) p.change = Change::none;  // a bias
       const bool q = pair.gguf.ends_with("attn_q"), k = pair.gguf.ends_with("attn_k");
       if (family_.permuted && (q || k)) {
         p.heads = need_size(config_, "num_attention_heads", config_file_);
@@ -157,7 +193,7 @@ class ToGguf {
     }
     if (!found)
       throw Error(TENON_NOT_FOUND, folder_.path() + ": tensor '" + numbered(pair.folder, layer) +
-                                       ".weight' is missing");
+                                       std::string(ends_of(pair)[0]) + "' is missing");
   }
 
   void add_experts(const ExpertPair& pair, int64_t layer) {
@@ -181,9 +217,10 @@ class ToGguf {
   }
 
   void choose_format(Planned& p, int64_t layer) const {
-    const bool router = p.name.find("ffn_gate_inp.") != p.name.npos;
-    p.format = p.dims.size() < 2 || router ? gguf_format("F32")
-                                           : format_in(mix_, model_, p.name, layer, p.dims.back());
+    bool plain = p.dims.size() < 2;
+    for (const char* part : {"ffn_gate_inp.", "position_embd.", "ssm_conv1d.", "ssm_a"})
+      plain = plain || p.name.find(part) != p.name.npos;
+    p.format = plain ? gguf_format("F32") : format_in(mix_, model_, p.name, layer, p.dims.back());
   }
 
   // A tensor goes through memory expert by expert, or as a whole.
@@ -191,7 +228,7 @@ class ToGguf {
     if (p.sources.empty()) return encode(p, p.numbers);
     for (const auto* s : p.sources) {
       // Bytes that stay as they are need no detour.
-      if (p.format.dtype == s->type.dtype && p.heads == 0 && !p.plus_one) {
+      if (p.format.dtype == s->type.dtype && p.as_is()) {
         out_.content(s->data);
         result_.bytes += s->data.size();
         continue;
@@ -206,7 +243,7 @@ class ToGguf {
       }
       if (p.plus_one)
         for (float& v : numbers) v += 1;
-      encode(p, numbers);
+      encode(p, changed(p.change, std::move(numbers), s->type.dims, rows_));
     }
   }
 
@@ -238,6 +275,8 @@ class ToGguf {
   GgufWriter out_;
   std::string mix_;
   MixModel model_;
+  int64_t dense_layers_ = 0;  // in front of those with experts; 0 also where all layers are dense
+  HeadRows rows_;
   std::vector<Planned> planned_;
   std::set<std::string> used_;
   uint64_t total_ = 0;  // bytes of the folder's tensors

@@ -22,13 +22,16 @@ class Builder {
                                            : std::vector<int32_t>(tokens_.size(), kNormal);
     if (types_.size() != tokens_.size()) wrong_size("token_type", types_.size());
     bytes_ = model_.text(key("model")) == "gpt2";
+    words_ = model_.text(key("model")) == "bert";
     Json out{{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}};
     out["added_tokens"] = added();
-    if (bytes_)
+    if (words_)
+      word_piece(out);
+    else if (bytes_)
       byte_level(out);
     else
       sentence_piece(out);
-    out["post_processor"] = begin();
+    if (!words_) out["post_processor"] = begin();
     return out;
   }
 
@@ -160,6 +163,53 @@ class Builder {
       out["model"]["unk_token"] = tokens_[static_cast<size_t>(unknown - types_.begin())];
   }
 
+  // The text of a token that the file names, or nothing.
+  std::string named(const char* name, int64_t otherwise) const {
+    const int64_t id = model_.has(key(name)) ? model_.number<int64_t>(key(name)) : otherwise;
+    return id >= 0 && id < static_cast<int64_t>(tokens_.size()) ? tokens_[static_cast<size_t>(id)]
+                                                                : "";
+  }
+
+  void word_piece(Json& out) const {
+    WordPieceForm form;
+    form.lowercase = flag("normalizer.lowercase", true);
+    form.strip_accents = flag("normalizer.strip_accents", form.lowercase);
+    form.unknown = named("unknown_token_id", 100);
+    if (flag("add_bos_token", true))
+      form.first = named(model_.has(key("cls_token_id")) ? "cls_token_id" : "bos_token_id", 101);
+    if (flag("add_sep_token", true)) form.last = named("seperator_token_id", 102);
+    Json vocab = Json::object();
+    for (size_t i = 0; i < tokens_.size(); ++i)
+      if (types_[i] != kUnused)
+        vocab[types_[i] == kControl || types_[i] == kUnknown ? tokens_[i]
+                                                             : piece_in_folder(tokens_[i])] = i;
+    out.update(word_piece_json(form, std::move(vocab)));
+    Json single = Json::array(), pair = Json::array(), specials = Json::object();
+    const auto add = [&](const std::string& token, int type, Json& list) {
+      if (!token.empty()) list.push_back({{"SpecialToken", {{"id", token}, {"type_id", type}}}});
+    };
+    const auto text = [](const char* name, int type) {
+      return Json{{"Sequence", {{"id", name}, {"type_id", type}}}};
+    };
+    for (Json* list : {&single, &pair}) {
+      add(form.first, 0, *list);
+      list->push_back(text("A", 0));
+      add(form.last, 0, *list);
+    }
+    pair.push_back(text("B", 1));
+    add(form.last, 1, pair);
+    for (const std::string& token : {form.first, form.last})
+      if (!token.empty())
+        specials[token] = {
+            {"id", token},
+            {"ids", Json::array({std::ranges::find(tokens_, token) - tokens_.begin()})},
+            {"tokens", Json::array({token})}};
+    out["post_processor"] = {{"type", "TemplateProcessing"},
+                             {"single", single},
+                             {"pair", pair},
+                             {"special_tokens", specials}};
+  }
+
   // The token at the beginning of each text, if the file asks for one.
   Json begin() const {
     if (!flag("add_bos_token", !bytes_) || !model_.has(key("bos_token_id"))) return nullptr;
@@ -181,7 +231,7 @@ class Builder {
   const std::string file_;
   std::vector<std::string> tokens_;
   std::vector<int32_t> types_;
-  bool bytes_ = false;
+  bool bytes_ = false, words_ = false;
 };
 
 }  // namespace

@@ -46,9 +46,10 @@ class Converter {
   void convert() {
     const auto model = field<Json>(tokenizer_, "model", file_);
     const std::string type = model ? field<std::string>(*model, "type", file_).value_or("BPE") : "";
+    if (type == "WordPiece") return word_piece(*model);
     if (type != "BPE")
-      throw Error(TENON_UNSUPPORTED,
-                  file_ + ": a model of type '" + type + "' cannot be converted; expected BPE");
+      throw Error(TENON_UNSUPPORTED, file_ + ": a model of type '" + type +
+                                         "' cannot be converted; expected BPE or WordPiece");
     read_tokens(*model);
     const auto before = stages(tokenizer_, "pre_tokenizer", "pretokenizers");
     const bool bytes =
@@ -180,6 +181,37 @@ class Converter {
     out_.set("tokenizer.ggml.add_space_prefix", prefixed(before));
   }
 
+  void word_piece(const Json& model) {
+    const WordPieceForm form = word_piece_form(tokenizer_, file_);
+    read_tokens(model);
+    std::vector<std::string> pieces = tokens_;
+    for (size_t i = 0; i < pieces.size(); ++i)
+      if (types_[i] == kNormal || types_[i] == kUserDefined) pieces[i] = piece_in_gguf(pieces[i]);
+    out_.set("tokenizer.ggml.model", "bert");
+    out_.set("tokenizer.ggml.pre", "default");
+    out_.set("tokenizer.ggml.tokens", pieces);
+    out_.set("tokenizer.ggml.token_type", types_);
+    out_.set("tokenizer.ggml.normalizer.lowercase", form.lowercase);
+    out_.set("tokenizer.ggml.normalizer.strip_accents", form.strip_accents);
+    const auto set_id = [&](const char* key, const std::string& token, const char* setting) {
+      const auto at = ids_.find(token);
+      const int64_t id = at == ids_.end() ? id_of(setting, nullptr) : at->second;
+      if (id >= 0) out_.set(std::string("tokenizer.ggml.") + key, static_cast<uint32_t>(id));
+    };
+    set_id("bos_token_id", form.first, "cls_token");
+    set_id("cls_token_id", form.first, "cls_token");
+    set_id("seperator_token_id", form.last, "sep_token");  // spelled so in the format
+    set_id("unknown_token_id", form.unknown, "unk_token");
+    set_id("padding_token_id", "", "pad_token");
+    set_id("mask_token_id", "", "mask_token");
+    out_.set("tokenizer.ggml.add_bos_token", !form.first.empty());
+    out_.set("tokenizer.ggml.add_sep_token", !form.last.empty());
+    if (const int64_t id = id_of("eos_token", "eos_token_id");
+        id >= 0 && id < static_cast<int64_t>(tokens_.size()))
+      out_.set("tokenizer.ggml.eos_token_id", static_cast<uint32_t>(id));
+    out_.set("tokenizer.ggml.add_eos_token", false);
+  }
+
   // Does a space come before the text?
   bool prefixed(const std::vector<const Json*>& before) const {
     for (const Json* s : stages(tokenizer_, "normalizer", "normalizers"))
@@ -294,7 +326,10 @@ TokenizerFiles tokenizer_files(const Gguf& model, const std::string& file) {
     for (const auto& [key, name] : {std::pair("bos_token_id", "bos_token"),
                                     {"eos_token_id", "eos_token"},
                                     {"unknown_token_id", "unk_token"},
-                                    {"padding_token_id", "pad_token"}}) {
+                                    {"padding_token_id", "pad_token"},
+                                    {"cls_token_id", "cls_token"},
+                                    {"seperator_token_id", "sep_token"},
+                                    {"mask_token_id", "mask_token"}}) {
       const std::string k = std::string("tokenizer.ggml.") + key;
       if (!model.has(k)) continue;
       const auto id = model.number<int64_t>(k);
@@ -312,7 +347,7 @@ TokenizerFiles tokenizer_files(const Gguf& model, const std::string& file) {
     out.tokenizer = model.text("tokenizer.huggingface.json");
   else if (model.has("tokenizer.ggml.model") && model.has("tokenizer.ggml.tokens")) {
     const std::string kind = model.text("tokenizer.ggml.model");
-    if (kind != "gpt2" && kind != "llama") {
+    if (kind != "gpt2" && kind != "llama" && kind != "bert") {
       out.note = file + ": tokenizer.ggml.model '" + kind + "' has no form in tokenizer.json";
       return out;
     }

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "llm/files/json.hpp"
 #include "tenon/tenon.hpp"
 
 namespace tenon::llm::files {
@@ -32,6 +33,21 @@ inline constexpr PreTokenizer kPreTokenizers[] = {
     {"qwen35",
      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
 };
+
+// ---- WordPiece (word_piece_keys.cpp)
+
+struct WordPieceForm {
+  bool lowercase = true, strip_accents = true;
+  std::string unknown = "[UNK]";
+  std::string first{}, last{};  // tokens around a text; empty: none
+};
+// Of a tokenizer.json. Throws TENON_UNSUPPORTED for stages that GGUF has no form for.
+WordPieceForm word_piece_form(const Json& tokenizer, const std::string& file);
+// A token that is not special.
+std::string piece_in_gguf(const std::string& token);
+std::string piece_in_folder(const std::string& token);
+// The stages of a tokenizer.json and its model.
+Json word_piece_json(const WordPieceForm& form, Json vocabulary);
 
 // tokenizer.json, made from tokenizer.ggml.*. Throws TENON_UNSUPPORTED where it cannot be.
 std::string built_tokenizer(const Gguf& model, const std::string& file);

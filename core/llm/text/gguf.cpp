@@ -210,7 +210,9 @@ class Reader {
 
   void word_piece() {
     TokenizerParts& p = *parts_;
-    p.normalizers.push_back(bert_normalizer({}));
+    const bool lowercase = flag("normalizer.lowercase", true);
+    p.normalizers.push_back(bert_normalizer(
+        {.strip_accents = flag("normalizer.strip_accents", lowercase), .lowercase = lowercase}));
     p.pre_tokenizers.push_back(bert_pieces());
     p.model = make_word_piece(p.model_vocab, {.unknown = p.unk, .most_characters = SIZE_MAX});
     p.decoders.push_back(word_piece_decoder("##", true));

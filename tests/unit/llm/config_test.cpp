@@ -100,6 +100,72 @@ TEST_SUITE("llm/config") {
               .find("'attn_logit_softcapping'") != std::string::npos);
   }
 
+  TEST_CASE("models near Llama: factors, layers without rope, a gate of the shared expert") {
+    const auto of = [](const char* type, const char* name, const Json& more) {
+      return parse(with(with(llama(), {{"model_type", type}, {"architectures", {name}}}), more));
+    };
+    ModelConfig c = of("granite", "GraniteForCausalLM",
+                       {{"embedding_multiplier", 12.0},
+                        {"residual_multiplier", 0.22},
+                        {"attention_multiplier", 0.015625},
+                        {"logits_scaling", 8.0}});
+    CHECK(c.embed_scale == 12);
+    CHECK(c.residual_scale == 0.22);
+    CHECK(c.attention_scale == 0.015625);
+    CHECK(c.logit_scale == 0.125);
+
+    c = of("smollm3", "SmolLM3ForCausalLM", {{"num_hidden_layers", 8}});
+    CHECK(c.no_rope == std::vector<bool>{false, false, false, true, false, false, false, true});
+    CHECK(c.rope.theta == 2e6);
+    CHECK(c.tied);
+    CHECK(c.window == 0);
+    c = of("smollm3", "SmolLM3ForCausalLM",
+           {{"num_hidden_layers", 3},
+            {"no_rope_layers", {0, 1, 1}},
+            {"use_sliding_window", true},
+            {"sliding_window", 64}});
+    CHECK(c.no_rope == std::vector<bool>{true, false, false});
+    CHECK(c.local == c.no_rope);
+    CHECK(c.window == 64);
+    CHECK(refusal(with(llama(), {{"model_type", "smollm3"},
+                                 {"architectures", nullptr},
+                                 {"no_rope_layers", {1}}}),
+                  TENON_UNSUPPORTED)
+              .find("'no_rope_layers'") != std::string::npos);
+
+    c = of("qwen2_moe", "Qwen2MoeForCausalLM", {{"shared_expert_intermediate_size", 96}});
+    CHECK(c.qkv_bias);
+    CHECK(c.moe.experts == 60);
+    CHECK(c.moe.shared_ffn == 96);
+    CHECK(c.moe.shared_gate);
+    CHECK_FALSE(c.moe.normalize);
+
+    const Json rope{{"rope_type", "yarn"},
+                    {"rope_theta", 1e6},
+                    {"factor", 16.0},
+                    {"original_max_position_embeddings", 16384},
+                    {"max_position_embeddings", 131072},
+                    {"mscale", 1.0},
+                    {"mscale_all_dim", 1.0},
+                    {"llama_4_scaling_beta", 0.1}};
+    c = of("ministral3", "Ministral3ForCausalLM", {{"rope_parameters", rope}});
+    CHECK(c.head_dim == 128);
+    CHECK(c.rope.query_beta == 0.1);
+    CHECK(c.rope.original_context == 16384);
+    Json bad = rope;
+    bad["llama_4_scaling_beta"] = -1;
+    CHECK(refusal(with(llama(), {{"model_type", "ministral3"},
+                                 {"architectures", nullptr},
+                                 {"rope_parameters", bad}}),
+                  TENON_UNSUPPORTED)
+              .find("'llama_4_scaling_beta'") != std::string::npos);
+
+    c = of("gemma", "GemmaForCausalLM", {{"hidden_activation", nullptr}});
+    CHECK(c.activation == "gelu_tanh");
+    CHECK(c.head_dim == 256);
+    CHECK(of("olmo2", "Olmo2ForCausalLM", {{"head_dim", 64}}).norm_eps == 1e-5);
+  }
+
   TEST_CASE("what the model asks for and tenon does not have: refused by name") {
     CHECK(refusal(with(llama(), {{"model_type", "bert"}, {"architectures", nullptr}}),
                   TENON_UNSUPPORTED)
@@ -107,9 +173,9 @@ TEST_SUITE("llm/config") {
     CHECK(refusal(with(llama(), {{"architectures", {"LlamaForSequenceClassification"}}}),
                   TENON_UNSUPPORTED)
               .find("'LlamaForCausalLM'") != std::string::npos);
-    CHECK(refusal(with(llama(), {{"quantization_config", {{"quant_method", "gptq"}}}}),
+    CHECK(refusal(with(llama(), {{"quantization_config", {{"quant_method", "hqq"}}}}),
                   TENON_UNSUPPORTED)
-              .find("'gptq'") != std::string::npos);
+              .find("hqq") != std::string::npos);
     CHECK(refusal(with(llama(), {{"torch_dtype", "float8_e4m3fn"}}), TENON_UNSUPPORTED)
               .find("'float32', 'float16' or 'bfloat16'") != std::string::npos);
     CHECK(

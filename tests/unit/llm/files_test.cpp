@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "llm/files/change.hpp"
 #include "llm/files/config_keys.hpp"
 #include "llm/files/matrix.hpp"
 #include "llm/files/mix.hpp"
@@ -41,13 +42,16 @@ Json there_and_back(const std::string& model_type, const Json& changes) {
   const Family& family = family_of_folder(model_type, file);
   const Json from = config(changes);
   GgufWriter out(path);
+  out.set("general.architecture", family.gguf);
   set_config_keys(out, family, from, file);
   for (const RopeTensor& t : rope_tensors(from, file))
     out.add(t.name, gguf_format("F32"), {static_cast<int64_t>(t.numbers.size())});
   for (const RopeTensor& t : rope_tensors(from, file))
     out.content(std::as_bytes(std::span(t.numbers)));
   out.commit();
-  return config_from_keys(Gguf(path), family, "float32", path);
+  const Gguf model(path);
+  CHECK((family.gguf == "llama" || family_of_gguf(model, path).model_type == model_type));
+  return config_from_keys(model, family, "float32", path);
 }
 
 std::string refusal(const std::string& model_type, const Json& changes) {
@@ -147,6 +151,167 @@ TEST_SUITE("llm/files") {
     CHECK(c["num_experts"] == 8);
     CHECK(c["norm_topk_prob"] == false);
     CHECK(c["moe_intermediate_size"] == 48);
+  }
+
+  TEST_CASE("config: GPT-2, Mamba and DeepSeek") {
+    Json c = there_and_back("gpt2", {{"n_embd", 48},
+                                     {"n_layer", 5},
+                                     {"n_head", 6},
+                                     {"n_positions", 77},
+                                     {"layer_norm_epsilon", 2e-5}});
+    CHECK(c["architectures"][0] == "GPT2LMHeadModel");
+    CHECK(c["n_embd"] == 48);
+    CHECK(c["n_layer"] == 5);
+    CHECK(c["n_head"] == 6);
+    CHECK(c["n_inner"] == 192);
+    CHECK(c["n_positions"] == 77);
+    CHECK(c["layer_norm_epsilon"] == 2e-5);
+    CHECK(c["vocab_size"] == 32);
+    CHECK_FALSE(c.contains("hidden_size"));
+
+    c = there_and_back("mamba",
+                       {{"state_size", 24}, {"intermediate_size", 128}, {"conv_kernel", 3}});
+    CHECK(c["hidden_size"] == 64);
+    CHECK(c["intermediate_size"] == 128);
+    CHECK(c["time_step_rank"] == 4);
+    CHECK(c["state_size"] == 24);
+    CHECK(c["conv_kernel"] == 3);
+    CHECK(there_and_back(
+              "mamba", {{"time_step_rank", 7}, {"intermediate_size", 128}})["time_step_rank"] == 7);
+
+    const Json latent{{"q_lora_rank", nullptr},     {"kv_lora_rank", 24},
+                      {"qk_rope_head_dim", 8},      {"qk_nope_head_dim", 20},
+                      {"v_head_dim", 12},           {"n_routed_experts", 6},
+                      {"num_experts_per_tok", 2},   {"moe_intermediate_size", 40},
+                      {"first_k_dense_replace", 2}, {"routed_scaling_factor", 2.5},
+                      {"n_shared_experts", 1},      {"num_key_value_heads", 4}};
+    c = there_and_back("deepseek_v2", latent);
+    for (const auto& [key, value] : latent.items()) CHECK(c[key] == value);
+    CHECK(c["topk_method"] == "greedy");
+    CHECK(c["norm_topk_prob"] == false);
+    Json v3 = latent;
+    v3.update({{"q_lora_rank", 36},
+               {"n_group", 3},
+               {"topk_group", 2},
+               {"rope_scaling",
+                {{"rope_type", "yarn"},
+                 {"factor", 40.0},
+                 {"original_max_position_embeddings", 256},
+                 {"beta_fast", 16.0},
+                 {"mscale", 0.707},
+                 {"mscale_all_dim", 0.707}}}});
+    // general.architecture is the same: the gate tells the two families.
+    c = there_and_back("deepseek_v3", v3);
+    for (const auto& [key, value] : v3.items()) CHECK(c[key] == value);
+    CHECK(c["norm_topk_prob"] == true);
+    CHECK(c["scoring_func"] == "sigmoid");
+
+    CHECK(
+        refusal("gpt2",
+                {{"n_embd", 48}, {"n_layer", 5}, {"n_head", 6}, {"activation_function", "relu"}}) ==
+        "config.json: 'activation_function': 'relu' has no form in GGUF for this model_type; "
+        "expected gelu_new");
+    CHECK(refusal("gpt2", {{"n_embd", 8},
+                           {"n_layer", 1},
+                           {"n_head", 2},
+                           {"scale_attn_by_inverse_layer_idx", true}})
+              .starts_with("config.json: 'scale_attn_by_inverse_layer_idx': 'true' has no form"));
+    CHECK(refusal("mamba", {{"use_bias", true}, {"intermediate_size", 128}})
+              .starts_with("config.json: 'use_bias': 'true' has no form in GGUF"));
+    CHECK(refusal("mamba", {{"expand", 3}, {"intermediate_size", nullptr}})
+              .starts_with("config.json: 'intermediate_size': '192' has no form in GGUF"));
+    v3["rope_scaling"]["mscale"] = 1.0;
+    CHECK(refusal("deepseek_v3", v3) ==
+          "config.json: 'mscale': expected the value of mscale_all_dim, above 0");
+    Json biased = latent;
+    biased["attention_bias"] = true;
+    CHECK(refusal("deepseek_v2", biased).starts_with("config.json: 'attention_bias': 'true'"));
+  }
+
+  TEST_CASE("config: models near Llama") {
+    const Json factors{{"embedding_multiplier", 12.0},
+                       {"residual_multiplier", 0.22},
+                       {"attention_multiplier", 0.1},
+                       {"logits_scaling", 8.0}};
+    Json c = there_and_back("granite", factors);
+    for (const auto& [key, value] : factors.items()) CHECK(c[key] == value);
+    const Json rope{
+        {"rope_type", "yarn"},        {"factor", 16.0}, {"original_max_position_embeddings", 256},
+        {"beta_fast", 24.0},          {"mscale", 1.0},  {"mscale_all_dim", 0.5},
+        {"llama_4_scaling_beta", 0.1}};
+    CHECK(there_and_back("ministral3", {{"rope_scaling", rope}})["rope_scaling"] == rope);
+    c = there_and_back("qwen2_moe", {{"num_experts", 8},
+                                     {"num_experts_per_tok", 2},
+                                     {"moe_intermediate_size", 48},
+                                     {"shared_expert_intermediate_size", 56}});
+    CHECK(c["shared_expert_intermediate_size"] == 56);
+    CHECK(c["num_experts"] == 8);
+    CHECK(c["norm_topk_prob"] == false);
+    c = there_and_back("gemma", {{"head_dim", 16}});
+    CHECK(c["hidden_act"] == "gelu_pytorch_tanh");
+    CHECK_FALSE(c.contains("query_pre_attn_scalar"));
+    CHECK(there_and_back("smollm3", {{"no_rope_layer_interval", 4}})["hidden_act"] == "silu");
+    CHECK(there_and_back("olmo2", {{"rope_theta", 5e5}})["architectures"][0] == "Olmo2ForCausalLM");
+
+    CHECK(refusal("smollm3", {{"no_rope_layers", {1, 0, 1, 1}}})
+              .starts_with("config.json: 'no_rope_layers': 'other layers' has no form in GGUF"));
+    CHECK(refusal("smollm3", {{"no_rope_layer_interval", 3}}).find("'no_rope_layers'") !=
+          std::string::npos);
+    CHECK(refusal("qwen2_moe", {{"num_experts", 8},
+                                {"num_experts_per_tok", 2},
+                                {"moe_intermediate_size", 48},
+                                {"norm_topk_prob", true}})
+              .starts_with("config.json: 'norm_topk_prob': 'true' has no form in GGUF"));
+    CHECK(refusal("gemma", {{"hidden_act", "gelu"}})
+              .starts_with("config.json: 'hidden_act': 'gelu' has no form in GGUF"));
+    Json bad = rope;
+    bad["mscale"] = 0.5;
+    CHECK(refusal("ministral3", {{"rope_scaling", bad}}) ==
+          "config.json: 'mscale': expected 1, or 0 without mscale_all_dim");
+  }
+
+  TEST_CASE("contents that differ: turned, the halves of kv_b_proj, logarithms, an axis of 1") {
+    const HeadRows rows{.heads = 2, .keys = 1, .values = 2};
+    // Two heads of three rows of two columns.
+    std::vector<float> w(12);
+    for (size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(i);
+    const std::vector<int64_t> dims{6, 2};
+    const auto keys = changed_dims(Change::keys, dims, rows, "w"),
+               values = changed_dims(Change::values, dims, rows, "w");
+    CHECK(keys == std::vector<int64_t>{2, 2, 1});
+    CHECK(values == std::vector<int64_t>{2, 2, 2});
+    const std::vector<float> k = changed(Change::keys, w, dims, rows),
+                             v = changed(Change::values, w, dims, rows);
+    CHECK(k == std::vector<float>{0, 1, 6, 7});
+    CHECK(v == std::vector<float>{2, 3, 4, 5, 8, 9, 10, 11});
+    CHECK(joined_dims(keys, values, "w") == dims);
+    CHECK(joined_halves(k, keys, v, values) == w);
+    CHECK_THROWS_WITH_AS(changed_dims(Change::keys, {5, 2}, rows, "w"),
+                         "tensor 'w': expected 6 rows", Error);
+    CHECK_THROWS_AS(joined_dims(keys, {2, 2}, "w"), Error);
+    CHECK_THROWS_AS(joined_dims(keys, {2, 2, 3}, "w"), Error);
+    // Two rows of keys per head are columns in GGUF.
+    CHECK(changed(Change::keys, w, dims, {.heads = 2, .keys = 2, .values = 1}) ==
+          std::vector<float>{0, 2, 1, 3, 6, 8, 7, 9});
+
+    CHECK(changed_dims(Change::turned, {2, 3}, {}, "w") == std::vector<int64_t>{3, 2});
+    CHECK(changed(Change::turned, {1, 2, 3, 4, 5, 6}, {2, 3}, {}) ==
+          std::vector<float>{1, 4, 2, 5, 3, 6});
+    CHECK(changed_back(Change::turned, {1, 4, 2, 5, 3, 6}, {3, 2}, "w") ==
+          std::vector<float>{1, 2, 3, 4, 5, 6});
+    CHECK(changed(Change::turned, {1, 2}, {2}, {}) == std::vector<float>{1, 2});  // a bias
+    CHECK(changed(Change::exponent, {0}, {1}, {}) == std::vector<float>{-1});
+    CHECK(changed_back(Change::exponent, {-1}, {1}, "w") == std::vector<float>{0});
+    CHECK_THROWS_WITH_AS(changed_back(Change::exponent, {1}, {1}, "w"),
+                         "tensor 'w': expected numbers below 0", Error);
+    CHECK(changed_dims(Change::flat, {8, 1, 4}, {}, "w") == std::vector<int64_t>{8, 4});
+    CHECK(dims_back(Change::flat, {8, 4}, "w") == std::vector<int64_t>{8, 1, 4});
+    CHECK_THROWS_AS(changed_dims(Change::flat, {8, 2, 4}, {}, "w"), Error);
+    CHECK_THROWS_AS(dims_back(Change::flat, {8, 4, 1}, "w"), Error);
+    CHECK(changed_dims(Change::row, {1, 4}, {}, "w") == std::vector<int64_t>{4});
+    CHECK(dims_back(Change::row, {4}, "w") == std::vector<int64_t>{1, 4});
+    CHECK_THROWS_AS(changed_dims(Change::row, {2, 4}, {}, "w"), Error);
+    CHECK_THROWS_AS(dims_back(Change::row, {1, 4}, "w"), Error);
   }
 
   TEST_CASE("config: what llama.cpp's converter leaves out or writes as 0") {

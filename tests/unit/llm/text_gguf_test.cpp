@@ -102,6 +102,11 @@ TEST_SUITE("llm/text/gguf") {
     const auto t = load(m);
     CHECK(t.encode("HÉLLO,hello hex") == Ids{2, 4, 7, 4, 1, 3});
     CHECK(t.decode(Ids{5, 6, 7, 4}) == "hello, hello");
+    // Cases may count, and accents with or without them.
+    m.integers_["tokenizer.ggml.normalizer.lowercase"] = 0;
+    CHECK(load(m).encode("Hello hello h\u00e9llo") == Ids{2, 1, 4, 1, 3});
+    m.integers_["tokenizer.ggml.normalizer.strip_accents"] = 1;
+    CHECK(load(m).encode("Hello hello h\u00e9llo") == Ids{2, 1, 4, 4, 3});
   }
 
   TEST_CASE("gemma4: lines, and bytes of unknown characters") {

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights that a folder has as small integers or 8-bit floats with scales, decoded row by row.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "llm/arch/quantization.hpp"
+
+namespace tenon::llm {
+
+// A weight [rows, columns]: outputs and inputs of a product. The files must stay mapped.
+class EncodedWeight {
+ public:
+  virtual ~EncodedWeight() = default;
+  int64_t rows = 0, columns = 0;
+  // A dtype of blocks with the same numbers; NONE if there is none. Of columns that are a multiple of
+  // 32 then.
+  tenon_dtype blocks = TENON_DTYPE_NONE;
+
+  // Reads scales and zero points before rows are decoded.
+  virtual void open() {}
+  virtual void close() {}
+  // Rows `first` to `first + count` as f32. `first` is a multiple of 64; count, too, or the rest.
+  virtual void decode(int64_t first, int64_t count, float* to) const = 0;
+  // The same in blocks.
+  virtual void decode_blocks(int64_t /*first*/, int64_t /*count*/, std::byte* /*to*/) const {}
+
+  // All rows, by several threads. dtype: `blocks`, or f32, f16 or bf16. transposed: [columns, rows].
+  Tensor tensor(tenon_dtype dtype, bool transposed);
+};
+
+// A tensor of the folder. Null if there is none of this name.
+using FindTensor = std::function<const Safetensors::Entry*(const std::string& name)>;
+
+// The numbers of `weight` times a scale.
+std::unique_ptr<EncodedWeight> scaled_weight(const Safetensors::Entry& weight,
+                                             const Safetensors::Entry& scale,
+                                             const Quantization& quantization);
+// module: the name in front of ".qweight".
+std::unique_ptr<EncodedWeight> packed_weight(const std::string& module, const FindTensor& find,
+                                             const Quantization& quantization);
+
+// "'NAME' f16[2, 3]", for messages.
+std::string described(const Safetensors::Entry& tensor);
+// Numbers of f32, f16 or bf16, which need not be aligned.
+std::vector<float> as_floats(const Safetensors::Entry& tensor);
+
+}  // namespace tenon::llm
