@@ -3,11 +3,11 @@
 #include "llm/engine.hpp"
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <set>
 
 #include "llm/arch/step.hpp"
+#include "llm/embedding.hpp"
 #include "llm/gguf_model.hpp"
 #include "llm/json_text.hpp"
 #include "llm/model_folder.hpp"
@@ -52,17 +52,6 @@ bool runs_on_cpu(const Runtime& runtime, const std::string& device) {
 
 }  // namespace
 
-bool is_model_file(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (status.type() == std::filesystem::file_type::not_found)
-    throw Error(TENON_NOT_FOUND, path + ": no such file or folder");
-  if (error) throw Error(TENON_IO_ERROR, path + ": " + error.message());
-  if (std::filesystem::is_directory(status)) return false;
-  if (std::filesystem::is_regular_file(status)) return true;
-  throw Error(TENON_IO_ERROR, path + ": expected a folder or a GGUF file");
-}
-
 struct Engine::Parts {
   struct Runner {
     std::unique_ptr<Executable> executable;
@@ -70,7 +59,7 @@ struct Engine::Parts {
   };
   struct Key {
     int64_t batch, time;
-    bool all_logits;
+    bool all_logits, hidden = false;
     auto operator<=>(const Key&) const = default;
   };
 
@@ -98,6 +87,7 @@ struct Engine::Parts {
             .batch = key.batch,
             .time = key.time,
             .all_logits = key.all_logits,
+            .hidden = key.hidden,
             .compute = options.compute,
             .cache = options.cache,
             .block_product = block_product()};
@@ -161,8 +151,9 @@ struct Engine::Parts {
   }
 
   // Runs a step for one sequence.
-  Context& run_one(int64_t slot, std::span<const int64_t> tokens, int64_t time, bool all_logits) {
-    Context& run = *runner({1, time, all_logits}).context;
+  Context& run_one(int64_t slot, std::span<const int64_t> tokens, int64_t time, bool all_logits,
+                   bool hidden = false) {
+    Context& run = *runner({1, time, all_logits, hidden}).context;
     std::vector<int64_t> padded(tokens.begin(), tokens.end());
     padded.resize(static_cast<size_t>(time), 0);
     int64_t& length = lengths[static_cast<size_t>(slot)];
@@ -190,6 +181,25 @@ struct Engine::Parts {
     }
     return last;
   }
+
+  // The same. Gives `take` a row of numbers for each token: its hidden state or its logits.
+  void read_rows(int64_t slot, std::span<const int64_t> tokens, bool hidden,
+                 const std::function<bool(int64_t, int64_t)>& progress,
+                 const std::function<void(std::span<const float>)>& take) {
+    const auto total = static_cast<int64_t>(tokens.size());
+    for (int64_t at = 0; at < total;) {
+      if (progress && !progress(at, total))
+        throw Error(TENON_CANCELLED, "engine: reading was cancelled");
+      const int64_t time = next_time(total - at), count = std::min(time, total - at);
+      Context& run =
+          run_one(slot, tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(count)), time,
+                  !hidden, hidden);
+      const std::vector<float> rows = run.get<float>(hidden ? "hidden" : "logits");
+      take(
+          std::span(rows).first(static_cast<size_t>(count * (hidden ? config.dim : config.vocab))));
+      at += count;
+    }
+  }
 };
 
 Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOptions& options) {
@@ -203,6 +213,7 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
     const std::string file = model + "/config.json";
     ModelConfig config = parse_config(read_text(file), file);
     read_generation_config(model, config);
+    read_folder_pooling(model, config);
     parts_ = std::make_unique<Parts>(runtime, std::move(config), folder_tensors(model), options);
   }
   Parts& p = *parts_;
@@ -326,25 +337,22 @@ std::vector<float> Engine::all_logits(
   for (const int64_t token : tokens) p.check_token(token);
   p.check_room(0, static_cast<int64_t>(tokens.size()));
   std::vector<float> out;
-  const std::span<const int64_t> all(tokens);
   try {
-    for (size_t at = 0; at < tokens.size();) {
-      const auto left = static_cast<int64_t>(tokens.size() - at);
-      if (progress && !progress(static_cast<int64_t>(at), static_cast<int64_t>(tokens.size())))
-        throw Error(TENON_CANCELLED, "engine: reading was cancelled");
-      const int64_t time = p.next_time(left), count = std::min(time, left);
-      Context& run = p.run_one(0, all.subspan(at, static_cast<size_t>(count)), time, true);
-      const std::vector<float> logits = run.get<float>("logits");
-      out.insert(out.end(), logits.begin(),
-                 logits.begin() + static_cast<ptrdiff_t>(count * p.config.vocab));
-      at += static_cast<size_t>(count);
-    }
+    p.read_rows(0, tokens, false, progress, [&](std::span<const float> logits) {
+      out.insert(out.end(), logits.begin(), logits.end());
+    });
   } catch (...) {
     clear(0);
     throw;
   }
   clear(0);
   return out;
+}
+
+void Engine::hidden(const Piece& piece, const std::function<void(std::span<const float>)>& take,
+                    const std::function<bool(int64_t read, int64_t total)>& progress) {
+  parts_->check({&piece, 1});
+  parts_->read_rows(piece.slot, piece.tokens, true, progress, take);
 }
 
 Finish Engine::generate(const std::vector<int64_t>& prompt, const GenerateOptions& options,

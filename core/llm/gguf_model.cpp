@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "llm/embedding.hpp"
 #include "llm/files/config_keys.hpp"
 #include "llm/files/families.hpp"
 
@@ -72,6 +73,12 @@ ModelConfig GgufModel::config() const {
       parse_config(files::config_from_keys(*model_, family, dtype, file_).dump(), file_);
   // The two rows that rope turns together are neighbours.
   config.rope_interleaved = family.permuted;
+  const std::string pooling = std::string(family.gguf) + ".pooling_type";
+  try {
+    if (model_->has(pooling)) set_gguf_pooling(model_->number<int64_t>(pooling), config);
+  } catch (const Error& e) {
+    throw Error(e.code(), file_ + ": " + e.what());
+  }
   return config;
 }
 

@@ -20,9 +20,9 @@ void read_mistral(ConfigReader& r, ModelConfig& c) {
 
 }  // namespace
 
-const Architecture kLlama = {"llama", "LlamaForCausalLM", read_llama, decoder_hidden,
-                             decoder_logits};
-const Architecture kMistral = {"mistral", "MistralForCausalLM", read_mistral, decoder_hidden,
-                               decoder_logits};
+const Architecture kLlama = {"llama",        "LlamaForCausalLM", read_llama,
+                             decoder_hidden, decoder_norm,       decoder_head};
+const Architecture kMistral = {"mistral",      "MistralForCausalLM", read_mistral,
+                               decoder_hidden, decoder_norm,         decoder_head};
 
 }  // namespace tenon::llm
