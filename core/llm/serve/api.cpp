@@ -153,11 +153,10 @@ unsigned Api::route(const HttpRequest& request, const std::string& path, HttpRep
     return 200;
   }
   if (path.starts_with("/models")) return models(path, reply);
-  if (path == "/embeddings")
-    throw HttpError{400, "embeddings: '" + served_.name() + "' is a model that writes text"};
   const Json body = parse_body(request.body);
   if (path == "/tokenize") return tokenize(body, reply);
   if (path == "/detokenize") return detokenize(body, reply);
+  if (path == "/embeddings") return embed(body, reply);
   return path == "/completions" ? complete(body, reply) : chat(body, reply);
 }
 

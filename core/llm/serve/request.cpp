@@ -17,6 +17,7 @@ constexpr size_t kKeys = 16'384;  // in its objects; finding one takes time for 
 constexpr int64_t kAnswers = 16;  // "n", and prompts of one request
 constexpr size_t kStops = 16;
 constexpr int64_t kTopLogprobs = 20;
+constexpr size_t kInputs = 2048;  // of one request for embeddings
 
 std::vector<int32_t> token_list(Fields& f, const std::string& name, const Json& list,
                                 int64_t vocabulary) {
@@ -251,6 +252,27 @@ CompletionRequest completion_request(const Json& body, int64_t vocabulary) {
   if (f.integer("best_of", r.count, 1, kAnswers) != r.count)
     f.refuse_value("best_of", "only the value of n is supported");
   if (!f.text("suffix", "").empty()) f.refuse_value("suffix", "not supported");
+  f.refuse_unknown();
+  return r;
+}
+
+EmbeddingsRequest embeddings_request(const Json& body, int64_t vocabulary, int64_t dim) {
+  Fields f(body, "");
+  EmbeddingsRequest r;
+  r.model = f.text("model", "");
+  r.inputs = prompts_of(f, "input", vocabulary);
+  if (r.inputs.size() > kInputs)
+    f.refuse_value("input", "at most " + std::to_string(kInputs) + " inputs in one request, got " +
+                                std::to_string(r.inputs.size()));
+  for (const Prompt& p : r.inputs)
+    if (std::visit([](const auto& content) { return content.empty(); }, p))
+      f.refuse_value("input", "an input must not be empty");
+  const std::string format = f.text("encoding_format", "float");
+  if (format != "float" && format != "base64")
+    f.refuse_form("encoding_format", "\"float\" or \"base64\"");
+  r.base64 = format == "base64";
+  r.dimensions = f.integer("dimensions", 0, 1, dim);
+  f.ignore({"user"});
   f.refuse_unknown();
   return r;
 }

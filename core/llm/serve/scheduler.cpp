@@ -24,6 +24,8 @@ struct Scheduler::Task {
   int64_t cached = 0;  // tokens of the prompt that the slot had already
   int64_t read = 0;    // tokens of the prompt, cached ones among them
   int64_t made = 0;
+  size_t text = 0;                 // of the texts, the one that is being read
+  int64_t texts_read = 0;          // tokens of those before it
   int32_t last = 0;                // the token that the next step reads
   std::vector<DrawnToken> unsent;  // logprobs of tokens whose text is not complete yet
 
@@ -34,13 +36,15 @@ struct Scheduler::Task {
   std::deque<Piece> pieces;
   std::exception_ptr failure;
 
+  bool embeds() const { return !wanted.texts.empty(); }
   bool reads_prompt() const { return read < static_cast<int64_t>(wanted.prompt.size()); }
-  void send(std::string text, Finish finish) {
+  void send(std::string text, Finish finish, std::vector<float> embedding = {}) {
     Piece p;
     p.text = std::move(text);
+    p.embedding = std::move(embedding);
     p.tokens = std::exchange(unsent, {});
     p.finish = finish;
-    p.prompt_tokens = static_cast<int64_t>(wanted.prompt.size());
+    p.prompt_tokens = embeds() ? texts_read : static_cast<int64_t>(wanted.prompt.size());
     p.cached_tokens = cached;
     p.tokens_made = made;
     const std::lock_guard lock(mutex);
@@ -98,16 +102,37 @@ Scheduler::~Scheduler() {
   thread_.join();
 }
 
-std::unique_ptr<Answer> Scheduler::submit(Wanted wanted) {
+namespace {
+
+void check_texts(const Wanted& wanted, int64_t context) {
+  for (size_t i = 0; i < wanted.texts.size(); ++i) {
+    const size_t size = wanted.texts[i].size();
+    if (size < 1 || size > static_cast<size_t>(context))
+      throw Error(TENON_INVALID_ARGUMENT, "input " + std::to_string(i) + " has " +
+                                              std::to_string(size) + " tokens; expected 1 to " +
+                                              std::to_string(context) + ", the context");
+  }
+}
+
+void check_prompt(Wanted& wanted, int64_t context) {
   const auto size = static_cast<int64_t>(wanted.prompt.size());
-  const int64_t context = parts_.sequences.context();
   if (size == 0) throw Error(TENON_INVALID_ARGUMENT, "the prompt has no tokens");
   if (size >= context)
     throw Error(TENON_INVALID_ARGUMENT, "the prompt has " + std::to_string(size) +
                                             " tokens, but the context has room for " +
                                             std::to_string(context) + " with the answer");
   if (wanted.tokens < 0 || wanted.tokens > context - size) wanted.tokens = context - size;
-  auto sampling = parts_.sampling(wanted);
+}
+
+}  // namespace
+
+std::unique_ptr<Answer> Scheduler::submit(Wanted wanted) {
+  const bool embeds = !wanted.texts.empty();
+  if (embeds)
+    check_texts(wanted, parts_.sequences.context());
+  else
+    check_prompt(wanted, parts_.sequences.context());
+  auto sampling = embeds ? nullptr : parts_.sampling(wanted);
   auto task = std::make_shared<Task>(std::move(wanted), std::move(sampling), parts_.decoding());
   const std::lock_guard lock(mutex_);
   if (!stopped_.empty()) throw Error(TENON_CANCELLED, stopped_);
@@ -163,6 +188,7 @@ void Scheduler::loop() {
     if (!busy()) continue;
     try {
       run_step();
+      read_texts();
     } catch (...) {  // no memory: what the sequences hold is not known any more
       const std::lock_guard lock(mutex_);
       for (Slot& s : slots_) {
@@ -212,7 +238,7 @@ void Scheduler::admit() {
         std::mismatch(slot.tokens.begin(), slot.tokens.end(), prompt.begin(), prompt.end());
     // The last token is always read: its logits are what the answer begins with.
     int64_t keep = std::min<int64_t>(split.first - slot.tokens.begin(),
-                                     static_cast<int64_t>(prompt.size()) - 1);
+                                     std::max<int64_t>(static_cast<int64_t>(prompt.size()), 1) - 1);
     try {
       if (!parts_.sequences.truncate(static_cast<int64_t>(i), keep)) keep = 0;
     } catch (...) {
@@ -235,7 +261,8 @@ void Scheduler::run_step() {
     of.push_back(i);
   };
   for (size_t i = 0; i < slots_.size(); ++i)
-    if (slots_[i].task && !slots_[i].task->reads_prompt()) add(i, {slots_[i].task->last});
+    if (slots_[i].task && !slots_[i].task->embeds() && !slots_[i].task->reads_prompt())
+      add(i, {slots_[i].task->last});
   // Prompts take turns: a long one must not keep a short one from its answer.
   int64_t left = limits_.chunk;
   const size_t first = turn_;
@@ -249,6 +276,7 @@ void Scheduler::run_step() {
     left -= n;
     turn_ = (i + 1) % slots_.size();
   }
+  if (parts.empty()) return;
   std::vector<std::vector<float>> logits;
   try {
     logits = parts_.sequences.step(parts);
@@ -272,6 +300,50 @@ void Scheduler::run_step() {
     }
     if (!task.reads_prompt()) advance(slot, logits[p]);
   }
+}
+
+// Texts take turns as prompts do.
+void Scheduler::read_texts() {
+  int64_t left = limits_.chunk;
+  for (size_t k = 0; k < slots_.size() && left > 0; ++k) {
+    const size_t i = (text_turn_ + k) % slots_.size();
+    while (left > 0 && slots_[i].task && slots_[i].task->embeds()) left -= read_text(i, left);
+  }
+  text_turn_ = (text_turn_ + 1) % slots_.size();
+}
+
+// Reads a part of a slot's text, and sends the embedding if it is the last one. Returns its tokens.
+int64_t Scheduler::read_text(size_t index, int64_t most) {
+  Slot& slot = slots_[index];
+  Task& task = *slot.task;
+  const auto id = static_cast<int64_t>(index);
+  const std::vector<int32_t>& text = task.wanted.texts[task.text];
+  const auto size = static_cast<int64_t>(text.size());
+  const int64_t n = std::min(most, size - task.read);
+  const bool last = task.read + n == size;
+  std::vector<float> vector;
+  try {
+    const auto from = text.begin() + task.read;
+    vector = parts_.sequences.embed({id, {from, from + n}}, last);
+    if (last) parts_.sequences.truncate(id, 0);
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    std::exchange(slot.task, nullptr)->fail(std::current_exception());
+    return n;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    task.read = last ? 0 : task.read + n;
+  }
+  if (!last) return n;
+  task.texts_read += size;
+  const bool all = ++task.text == task.wanted.texts.size();
+  task.send("", all ? Finish::stop : Finish::none, std::move(vector));
+  if (all) {
+    const std::lock_guard lock(mutex_);
+    free_slot(slot);
+  }
+  return n;
 }
 
 // Draws the next token of a slot and sends its text.
