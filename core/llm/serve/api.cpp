@@ -127,6 +127,8 @@ void Api::answer(const HttpRequest& request, HttpReply& reply) {
     refuse(e);
   } catch (const Busy& e) {
     refuse({429, e.what(), "", "server_busy"}, {{"Retry-After", "1"}});
+  } catch (const TooLong& e) {
+    refuse({400, e.what(), "", "context_length_exceeded"});
   } catch (const Error& e) {
     refuse({status_of(e), e.what()});
   }

@@ -107,10 +107,11 @@ namespace {
 void check_texts(const Wanted& wanted, int64_t context) {
   for (size_t i = 0; i < wanted.texts.size(); ++i) {
     const size_t size = wanted.texts[i].size();
-    if (size < 1 || size > static_cast<size_t>(context))
-      throw Error(TENON_INVALID_ARGUMENT, "input " + std::to_string(i) + " has " +
-                                              std::to_string(size) + " tokens; expected 1 to " +
-                                              std::to_string(context) + ", the context");
+    const std::string has =
+        "input " + std::to_string(i) + " has " + std::to_string(size) + " tokens; expected 1 to ";
+    if (size < 1) throw Error(TENON_INVALID_ARGUMENT, has + std::to_string(context));
+    if (size > static_cast<size_t>(context))
+      throw TooLong(has + std::to_string(context) + ", the context");
   }
 }
 
@@ -118,9 +119,9 @@ void check_prompt(Wanted& wanted, int64_t context) {
   const auto size = static_cast<int64_t>(wanted.prompt.size());
   if (size == 0) throw Error(TENON_INVALID_ARGUMENT, "the prompt has no tokens");
   if (size >= context)
-    throw Error(TENON_INVALID_ARGUMENT, "the prompt has " + std::to_string(size) +
-                                            " tokens, but the context has room for " +
-                                            std::to_string(context) + " with the answer");
+    throw TooLong("the prompt has " + std::to_string(size) +
+                  " tokens, but the context has room for " + std::to_string(context) +
+                  " with the answer");
   if (wanted.tokens < 0 || wanted.tokens > context - size) wanted.tokens = context - size;
 }
 

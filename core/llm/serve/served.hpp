@@ -12,12 +12,20 @@
 #include <utility>
 #include <vector>
 
+#include "tenon/tenon.hpp"
+
 namespace tenon::llm::serve {
 
 // Thrown by Served::submit when as many requests wait as may: the client should come again.
 class Busy : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+
+// Thrown by Served::submit when a prompt or a text is longer than the context.
+class TooLong : public Error {
+ public:
+  explicit TooLong(const std::string& text) : Error(TENON_INVALID_ARGUMENT, text) {}
 };
 
 // How the next token is drawn. Each default changes nothing but `temperature`, which draws from

@@ -313,6 +313,7 @@ TEST_SUITE("llm/scheduler") {
     CHECK(embedded(*embed(rig, {Tokens(10, 4)})).at(0).size() == 10);
     for (const Tokens& bad : {Tokens(), Tokens(11, 4)})
       CHECK_THROWS_WITH_AS(embed(rig, {{1}, bad}), doctest::Contains("input 1 has"), tenon::Error);
+    CHECK_THROWS_AS(rig.ask(Tokens(10, 1)), TooLong);
     rig.model.hold = true;
     rig.model.entered = 0;
     auto leaves = embed(rig, std::vector<Tokens>(2000, Tokens(10, 1)));
