@@ -286,11 +286,13 @@ std::vector<Engine::Next> Engine::step(
   for (size_t i = 0; i < pieces.size(); ++i)
     if (pieces[i].tokens.size() == 1) single.push_back(i);
   std::vector<Next> out(pieces.size());
-  const auto take = [&](Next& to, const std::vector<int64_t>& tokens,
-                        const std::vector<float>& logits, size_t row) {
+  const auto take = [&](Next& to, const std::vector<int64_t>& tokens, std::vector<float>& logits,
+                        size_t row) {
     const auto vocab = static_cast<size_t>(p.config.vocab);
     to.token = tokens[row];
-    if (want_logits)
+    if (want_logits && logits.size() == vocab)
+      to.logits = std::move(logits);
+    else if (want_logits)
       to.logits.assign(logits.begin() + static_cast<ptrdiff_t>(row * vocab),
                        logits.begin() + static_cast<ptrdiff_t>((row + 1) * vocab));
   };
@@ -302,7 +304,7 @@ std::vector<Engine::Next> Engine::step(
     if (pieces[i].tokens.size() == 1 && single.size() > 1) continue;
     Context* run = p.read(pieces[i].slot, pieces[i].tokens, progress);
     if (!run) throw Error(TENON_CANCELLED, "engine: the step was cancelled");
-    const auto [tokens, logits] = results(*run);
+    auto [tokens, logits] = results(*run);
     take(out[i], tokens, logits, 0);
   }
   if (single.size() < 2) return out;
@@ -320,7 +322,7 @@ std::vector<Engine::Next> Engine::step(
   run.set("past", p.lengths);
   run.set("count", counts);
   run.run();
-  const auto [next, logits] = results(run);
+  auto [next, logits] = results(run);
   for (const size_t i : single) {
     const auto slot = static_cast<size_t>(pieces[i].slot);
     ++p.lengths[slot];
