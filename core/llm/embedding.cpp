@@ -64,6 +64,10 @@ void set_gguf_pooling(int64_t type, ModelConfig& config) {
   }
 }
 
+int64_t gguf_pooling(Pooling pooling) {
+  return pooling == Pooling::mean ? 1 : pooling == Pooling::cls ? 2 : 3;
+}
+
 Pooling own_pooling(const ModelConfig& config) {
   if (!config.other_pooling.empty())
     throw Error(TENON_UNSUPPORTED, "embed: the model's pooling is '" + config.other_pooling +

@@ -29,8 +29,9 @@ std::optional<Pooling> pooling_of_name(std::string_view name);
 
 // Reads the file that sentence-transformers writes beside a model, if it is there.
 void read_folder_pooling(const std::string& folder, ModelConfig& config);
-// <architecture>.pooling_type of a GGUF file.
+// <architecture>.pooling_type of a GGUF file, and the number of a pooling there.
 void set_gguf_pooling(int64_t type, ModelConfig& config);
+int64_t gguf_pooling(Pooling pooling);
 
 // The pooling of a model. Throws TENON_UNSUPPORTED if its files name one that tenon does not have.
 Pooling own_pooling(const ModelConfig& config);

@@ -235,15 +235,16 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
   if (options.products == Products::device)
     p.options.products = on_cpu ? Products::int8 : Products::compute;
   p.lengths.assign(static_cast<size_t>(options.slots), 0);
+  const Parts::Key first{1, 1, false, p.config.headless};
   try {
     // Names and checks all weights before any content is read.
-    step_graph(p.config, p.shape({1, 1, false}), p.weights);
+    step_graph(p.config, p.shape(first), p.weights);
     p.weights.check_unused([&](const std::string& name) { return is_harmless(name, p.config); });
   } catch (const Error& e) {
     throw Error(e.code(), model + ": " + e.what());
   }
   p.weights.load(p.store);
-  p.runner({1, 1, false});
+  p.runner(first);
 }
 
 Engine::~Engine() = default;

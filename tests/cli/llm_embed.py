@@ -165,6 +165,41 @@ def gguf(folder, texts, plain):
             check("unless an option names another one", run(other, texts[1], "--pooling", "last").returncode == 0)
 
 
+def converted(folder, texts):
+    """The pooling of a folder goes into a GGUF file and back."""
+    for mode, kind in (("lasttoken", "last"), ("cls_token", "cls"), ("mean_tokens", "mean")):
+        named = folder.parent / ("with_" + mode)
+        shutil.copytree(folder, named)
+        (named / "1_Pooling").mkdir()
+        (named / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 32, "pooling_mode_" + mode: True}))
+        wanted = vectors(folder, texts[1], "--pooling", kind)[0]["embedding"]
+        file, back = named.with_suffix(".gguf"), folder.parent / ("back_" + mode)
+        for a, b in ((named, file), (file, back)):
+            subprocess.run([TENON, "llm", "convert", a, b, "--type", "F32"], check=True, capture_output=True)
+        good = [close(vectors(m, texts[1])[0]["embedding"], wanted) for m in (named, file, back)]
+        check(f"{mode}: a folder, a GGUF file of it, a folder of that", good == [True] * 3, good)
+
+
+def headless(folder, texts, plain):
+    """Models for embeddings are published without a head, and with other names."""
+    base = shutil.copytree(folder, folder.parent / "base")
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps(config | {"architectures": ["LlamaModel"]}))
+    data = (base / "model.safetensors").read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header, content, kept = json.loads(data[8:8 + size]), b"", {}
+    for name, t in header.items():
+        if name != "lm_head.weight":
+            part = data[8 + size + t["data_offsets"][0]:8 + size + t["data_offsets"][1]]
+            kept[name.removeprefix("model.")] = t | {"data_offsets": [len(content), len(content) + len(part)]}
+            content += part
+    text = json.dumps(kept).encode()
+    (base / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + content)
+    check("a model without a head", vectors(base, *texts) == plain)
+    done = subprocess.run([TENON, "llm", "run", base, "--raw", "--prompt", "x", "--device", "cpu"], capture_output=True, text=True)
+    check("which writes no text", done.returncode == 1 and "no head" in done.stderr, done.stderr)
+
+
 def errors(folder):
     for words, code, said in ((["x", ""], 2, "text 2 is empty"), ([], 2, "expected texts"), (["x", "--ids", "1"], 2, "--ids"),
                               (["--ids", "1,900"], 1, "0 to 261, got 900"), (["--ids", "a"], 2, "--ids"),
@@ -186,6 +221,8 @@ with tempfile.TemporaryDirectory() as place:
     texts, plain = numbers(tiny)
     files(tiny, texts, plain)
     gguf(tiny, texts, plain)
+    converted(tiny, texts)
+    headless(tiny, texts, plain)
     errors(tiny)
 if failures:
     sys.exit(f"{len(failures)} failed")

@@ -71,6 +71,7 @@ struct ModelConfig {
   std::vector<int64_t> end_tokens = {};  // eos_token_id
   Pooling pooling = Pooling::mean;       // unless the model's files name another one
   std::string other_pooling = {};        // the name of one that tenon does not have
+  bool headless = false;                 // the files have no head: only hidden states can be had
 
   // Recurrent models keep a state of constant size, and read no padding.
   bool recurrent() const { return mamba.inner > 0; }

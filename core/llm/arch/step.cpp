@@ -275,6 +275,9 @@ Graph step_graph(const ModelConfig& config, const StepShape& shape, Weights& wei
   Step step(g, config, shape, weights);
   const Architecture& architecture = *config.architecture;
   const Value x = architecture.norm(step, step.wanted_rows(architecture.hidden(step)));
+  if (config.headless && !shape.hidden)
+    throw Error(TENON_UNSUPPORTED,
+                "the model has no head, which gives logits; expected it to be used for embeddings");
   if (shape.hidden) {
     g.output("hidden", step.reshape(step.cast(x, f32), {shape.batch, shape.time, config.dim}));
     return g;
