@@ -137,7 +137,7 @@ def schemas(client):
 def tools(client):
     """A schema forces the text of a call."""
     weather = [{"type": "function", "function": {"name": "weather", "description": "d", "parameters": {
-        "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]
+        "type": "object", "properties": {"city": {"type": "string", "maxLength": 8}}, "required": ["city"], "additionalProperties": False}}}]
     call = {"const": {"name": "weather", "arguments": {"city": "Rome"}}}
     more = dict(model="tiny", messages=HI, temperature=0, max_tokens=200, tools=weather, tool_choice="auto",
                 response_format={"type": "json_schema", "json_schema": {"name": "call", "schema": call}})
@@ -149,6 +149,17 @@ def tools(client):
     streamed = [t for p in parts for t in p.delta.tool_calls or []]
     check("a call of a tool in a stream", "".join(t.function.arguments or "" for t in streamed) and streamed[0].function.name == "weather" and
           json.loads("".join(t.function.arguments or "" for t in streamed)) == {"city": "Rome"} and parts[-1].finish_reason == "tool_calls", parts)
+    for choice in ("required", {"type": "function", "function": {"name": "weather"}}):
+        for stream in (False, True):
+            got = client.chat.completions.create(model="tiny", messages=HI, temperature=1, seed=3, max_tokens=400, stream=stream, tool_choice=choice, tools=[
+                *weather, {"type": "function", "function": {"name": "time"}}] if choice == "required" else weather)
+            if stream:
+                made = "".join(t.function.arguments or "" for c in got if c.choices for t in c.choices[0].delta.tool_calls or [])
+            else:
+                made = got.choices[0].message.tool_calls[0].function.arguments
+            check(f"tool_choice {choice}{' in a stream' if stream else ''}", isinstance(json.loads(made or "0"), dict), got)
+    raises("a tool that is not there", openai.BadRequestError, "no tool 'other'", lambda: client.chat.completions.create(
+        model="tiny", messages=HI, tools=weather, tool_choice={"type": "function", "function": {"name": "other"}}))
     back = HI + [r.message, {"role": "tool", "tool_call_id": calls[0].id if calls else "x", "content": "sunny"}]
     answer = client.chat.completions.create(model="tiny", messages=back, tools=weather, temperature=0, max_tokens=8)
     check("the tool's result goes back", answer.choices[0].message.role == "assistant", answer)
