@@ -217,6 +217,12 @@ def main():
         check("the answer ended", text.endswith("data: [DONE]\n\n"), text[-200:])
         check("SIGTERM ends it once the answer has ended", server.process.wait(timeout=60) == 0)
 
+        server = Server(tiny, "--pooling", "last")
+        listed = subprocess.run([TENON, "llm", "embed", tiny, "Hello", "--pooling", "last", "--device", "cpu"], capture_output=True, text=True)
+        made = server.ask("POST", "/v1/embeddings", {"input": "Hello"})[1]["data"][0]["embedding"]
+        check("--pooling", made == json.loads(listed.stdout)["embedding"], made)
+        server.stop()
+
         busy = socket.create_server(("127.0.0.1", 0))
         done = subprocess.run([TENON, "llm", "serve", tiny, "--port", str(busy.getsockname()[1])], capture_output=True, text=True)
         check("a port that is taken", done.returncode == 1 and "cannot listen" in done.stderr, done.stderr)
