@@ -3,20 +3,18 @@
 #include "llm/engine.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <set>
 
-#include "llm/arch/step.hpp"
 #include "llm/embedding.hpp"
+#include "llm/engine_parts.hpp"
 #include "llm/gguf_model.hpp"
 #include "llm/json_text.hpp"
 #include "llm/model_folder.hpp"
 
 namespace tenon::llm {
 namespace {
-
-// Tokens of a step. A graph is compiled for each number that is used.
-constexpr int64_t kTimes[] = {1, 4, 8, 16, 32, 64, 128, 256, 512};
 
 // Tensors of checkpoints that the logits do not depend on.
 bool is_harmless(const std::string& name, const ModelConfig& c) {
@@ -52,156 +50,6 @@ bool runs_on_cpu(const Runtime& runtime, const std::string& device) {
 
 }  // namespace
 
-struct Engine::Parts {
-  struct Runner {
-    std::unique_ptr<Executable> executable;
-    std::unique_ptr<Context> context;
-  };
-  struct Key {
-    int64_t batch, time;
-    bool all_logits, hidden = false;
-    auto operator<=>(const Key&) const = default;
-  };
-
-  Parts(const Runtime& r, ModelConfig c, TensorSource tensors, const EngineOptions& o)
-      : runtime(r), config(std::move(c)), weights(std::move(tensors)), store(r), options(o) {}
-
-  const Runtime& runtime;
-  ModelConfig config;
-  Weights weights;
-  Store store;
-  EngineOptions options;
-  int64_t context = 0;
-  std::vector<int64_t> lengths;  // of the sequences
-  std::map<Key, Runner> runners;
-
-  // dequant_matmul's attribute `compute`.
-  std::string block_product() const {
-    if (options.products == Products::int8) return "int8";
-    return std::string(options.products == Products::compute ? sdk::dtype_name(options.compute)
-                                                             : "f32");
-  }
-  StepShape shape(const Key& key) const {
-    return {.slots = options.slots,
-            .capacity = context,
-            .batch = key.batch,
-            .time = key.time,
-            .all_logits = key.all_logits,
-            .hidden = key.hidden,
-            .compute = options.compute,
-            .cache = options.cache,
-            .block_product = block_product()};
-  }
-  Runner& runner(const Key& key) {
-    Runner& r = runners[key];
-    if (r.context) return r;
-    const Graph graph = step_graph(config, shape(key), weights);
-    store.add_missing(graph);
-    ExecutableOptions executable = options.executable;
-    executable.device = options.device;
-    r.executable = std::make_unique<Executable>(runtime, graph, store, executable);
-    r.context = std::make_unique<Context>(*r.executable);
-    return r;
-  }
-
-  // The time of the next step of a sequence that has `left` tokens to read.
-  int64_t next_time(int64_t left) const {
-    int64_t time = 1;
-    for (const int64_t t : kTimes) {
-      // The rest of a prompt is padded if it fills three quarters of a step. Recurrent models read no
-      // padding.
-      if (t <= left || (!config.recurrent() && 4 * left >= 3 * t)) time = t;
-    }
-    return time;
-  }
-
-  void check_token(int64_t token) const {
-    if (token < 0 || token >= config.vocab)
-      throw Error(TENON_INVALID_ARGUMENT, "engine: expected token ids from 0 to " +
-                                              std::to_string(config.vocab - 1) + ", got " +
-                                              std::to_string(token));
-  }
-  void check_slot(int64_t slot) const {
-    if (slot < 0 || slot >= options.slots)
-      throw Error(TENON_INVALID_ARGUMENT, "engine: expected a slot from 0 to " +
-                                              std::to_string(options.slots - 1) + ", got " +
-                                              std::to_string(slot));
-  }
-  void check_room(int64_t slot, int64_t more) const {
-    const int64_t length = lengths[static_cast<size_t>(slot)];
-    if (more > context - length)
-      throw Error(TENON_INVALID_ARGUMENT, "engine: slot " + std::to_string(slot) +
-                                              " has room for " + std::to_string(context - length) +
-                                              " more tokens, got " + std::to_string(more) +
-                                              "; hint: a larger context");
-  }
-
-  void check(std::span<const Piece> pieces) const {
-    std::set<int64_t> slots;
-    for (const Piece& piece : pieces) {
-      check_slot(piece.slot);
-      if (!slots.insert(piece.slot).second)
-        throw Error(TENON_INVALID_ARGUMENT,
-                    "engine: slot " + std::to_string(piece.slot) + " comes twice in a step");
-      if (piece.tokens.empty())
-        throw Error(TENON_INVALID_ARGUMENT, "engine: expected at least one token in each piece");
-      for (const int64_t token : piece.tokens) check_token(token);
-      check_room(piece.slot, static_cast<int64_t>(piece.tokens.size()));
-    }
-  }
-
-  // Runs a step for one sequence.
-  Context& run_one(int64_t slot, std::span<const int64_t> tokens, int64_t time, bool all_logits,
-                   bool hidden = false) {
-    Context& run = *runner({1, time, all_logits, hidden}).context;
-    std::vector<int64_t> padded(tokens.begin(), tokens.end());
-    padded.resize(static_cast<size_t>(time), 0);
-    int64_t& length = lengths[static_cast<size_t>(slot)];
-    run.set("tokens", {1, time}, padded);
-    run.set("past", std::vector<int64_t>{length});
-    run.set("count", std::vector<int64_t>{static_cast<int64_t>(tokens.size())});
-    if (options.slots > 1) run.set("slot", std::vector<int64_t>{slot});
-    run.run();
-    length += static_cast<int64_t>(tokens.size());
-    return run;
-  }
-
-  // Reads the tokens step by step. Returns the context of the last one, or nothing if `progress`
-  // stopped it.
-  Context* read(int64_t slot, std::span<const int64_t> tokens,
-                const std::function<bool(int64_t, int64_t)>& progress) {
-    const auto total = static_cast<int64_t>(tokens.size());
-    Context* last = nullptr;
-    for (int64_t at = 0; at < total;) {
-      if (progress && !progress(at, total)) return nullptr;
-      const int64_t time = next_time(total - at), count = std::min(time, total - at);
-      last = &run_one(slot, tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(count)),
-                      time, false);
-      at += count;
-    }
-    return last;
-  }
-
-  // The same. Gives `take` a row of numbers for each token: its hidden state or its logits.
-  void read_rows(int64_t slot, std::span<const int64_t> tokens, bool hidden,
-                 const std::function<bool(int64_t, int64_t)>& progress,
-                 const std::function<void(std::span<const float>)>& take) {
-    const auto total = static_cast<int64_t>(tokens.size());
-    for (int64_t at = 0; at < total;) {
-      if (progress && !progress(at, total))
-        throw Error(TENON_CANCELLED, "engine: reading was cancelled");
-      const int64_t time = next_time(total - at), count = std::min(time, total - at);
-      Context& run =
-          run_one(slot, tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(count)), time,
-                  !hidden, hidden);
-      const std::vector<float> rows = run.get<float>(hidden ? "hidden" : "logits");
-      take(
-          std::span(rows).first(static_cast<size_t>(count * (hidden ? config.dim : config.vocab))));
-      at += count;
-    }
-  }
-};
-
 Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOptions& options) {
   if (is_model_file(model)) {
     const GgufModel file(model);
@@ -234,11 +82,30 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
   }
   if (options.products == Products::device)
     p.options.products = on_cpu ? Products::int8 : Products::compute;
-  p.lengths.assign(static_cast<size_t>(options.slots), 0);
+  if (!options.stack_weights) p.options.stack_weights = !on_cpu;
+  CacheShape cache{.slots = options.slots, .context = p.context, .recurrent = p.config.recurrent()};
+  if (on_cpu && !cache.recurrent) {
+    // Elsewhere attention would copy the blocks of each sequence first.
+    cache.block = kBlock;
+    cache.blocks = options.cache_tokens > 0 ? cache.blocks_of(options.cache_tokens)
+                                            : options.slots * cache.blocks_of(p.context);
+  }
+  if (options.cache_tokens != 0 && options.cache_tokens < p.context)
+    throw Error(TENON_INVALID_ARGUMENT,
+                "engine: expected a cache of at least " + std::to_string(p.context) +
+                    " tokens, the context, got " + std::to_string(options.cache_tokens));
+  if (options.cache_tokens != 0 && cache.block == 0 &&
+      options.cache_tokens != options.slots * p.context)
+    throw Error(TENON_UNSUPPORTED,
+                "engine: a cache of " + std::to_string(options.cache_tokens) +
+                    " tokens: slots of this device and model have memory of their own; expected "
+                    "slots * context, " +
+                    std::to_string(options.slots * p.context));
+  p.cache.emplace(cache);
   const Parts::Key first{1, 1, false, p.config.headless};
   try {
     // Names and checks all weights before any content is read.
-    step_graph(p.config, p.shape(first), p.weights);
+    step_graph(p.config, p.shape(first), p.weights, &p.states);
     p.weights.check_unused([&](const std::string& name) { return is_harmless(name, p.config); });
   } catch (const Error& e) {
     throw Error(e.code(), model + ": " + e.what());
@@ -256,26 +123,51 @@ int64_t Engine::context() const { return parts_->context; }
 int64_t Engine::slots() const { return parts_->options.slots; }
 uint64_t Engine::weight_bytes() const { return parts_->weights.bytes(); }
 
+int64_t Engine::cache_tokens() const { return parts_->cache->shape().rows(); }
+int64_t Engine::block() const { return parts_->cache->shape().block; }
+
 int64_t Engine::length(int64_t slot) const {
   parts_->check_slot(slot);
-  return parts_->lengths[static_cast<size_t>(slot)];
+  return parts_->cache->length(slot);
 }
 
 void Engine::clear(int64_t slot) {
   parts_->check_slot(slot);
-  parts_->lengths[static_cast<size_t>(slot)] = 0;
+  parts_->cache->truncate(slot, 0);
 }
 
 bool Engine::truncate(int64_t slot, int64_t length) {
   parts_->check_slot(slot);
-  int64_t& now = parts_->lengths[static_cast<size_t>(slot)];
+  const int64_t now = parts_->cache->length(slot);
   if (length < 0 || length > now)
     throw Error(TENON_INVALID_ARGUMENT, "engine: slot " + std::to_string(slot) + " has " +
                                             std::to_string(now) + " tokens, cannot keep " +
                                             std::to_string(length));
   const bool can = length == now || length == 0 || !parts_->config.recurrent();
-  now = can ? length : 0;
+  parts_->copy(parts_->cache->truncate(slot, can ? length : 0));
   return can;
+}
+
+int64_t Engine::reuse(int64_t slot, std::span<const int64_t> tokens) {
+  parts_->check_slot(slot);
+  if (tokens.empty())
+    throw Error(TENON_INVALID_ARGUMENT, "engine: expected at least one token to begin with");
+  try {
+    parts_->copy(parts_->cache->reuse(slot, tokens));
+  } catch (...) {
+    parts_->cache->truncate(slot, 0);  // rows may be missing
+    throw;
+  }
+  return parts_->cache->length(slot);
+}
+
+bool Engine::has_room(std::span<const Growth> growths) const {
+  int64_t blocks = 0;
+  for (const Growth& g : growths) {
+    parts_->check_slot(g.slot);
+    blocks += std::max<int64_t>(parts_->cache->needed(g.slot, g.tokens), 0);
+  }
+  return blocks <= parts_->cache->available();
 }
 
 std::vector<Engine::Next> Engine::step(
@@ -311,24 +203,25 @@ std::vector<Engine::Next> Engine::step(
   if (single.size() < 2) return out;
   if (progress && !progress(0, static_cast<int64_t>(single.size())))
     throw Error(TENON_CANCELLED, "engine: the step was cancelled");
-  // All slots take part; those without a piece count no token.
-  const int64_t batch = p.options.slots;
-  std::vector<int64_t> tokens(static_cast<size_t>(batch), 0), counts(tokens);
+  // With slots of their own memory, all take part, and those without a piece count no token.
+  int64_t batch = p.options.slots;
+  std::vector<Parts::Part> together(p.cache->shape().block > 0 ? 0 : static_cast<size_t>(batch));
+  std::vector<size_t> row(pieces.size());
+  for (size_t i = 0; i < together.size(); ++i) together[i].slot = static_cast<int64_t>(i);
   for (const size_t i : single) {
-    const auto slot = static_cast<size_t>(pieces[i].slot);
-    tokens[slot] = pieces[i].tokens[0], counts[slot] = 1;
+    if (p.cache->shape().block > 0) {
+      row[i] = together.size();
+      together.push_back({pieces[i].slot, pieces[i].tokens});
+    } else {
+      row[i] = static_cast<size_t>(pieces[i].slot);
+      together[row[i]].tokens = pieces[i].tokens;
+    }
   }
-  Context& run = *p.runner({batch, 1, false}).context;
-  run.set("tokens", {batch, 1}, tokens);
-  run.set("past", p.lengths);
-  run.set("count", counts);
-  run.run();
+  if (p.cache->shape().block > 0)
+    batch = std::min<int64_t>(batch, static_cast<int64_t>(std::bit_ceil(together.size())));
+  Context& run = p.run(together, {batch, 1, false});
   auto [next, logits] = results(run);
-  for (const size_t i : single) {
-    const auto slot = static_cast<size_t>(pieces[i].slot);
-    ++p.lengths[slot];
-    take(out[i], next, logits, slot);
-  }
+  for (const size_t i : single) take(out[i], next, logits, row[i]);
   return out;
 }
 
@@ -362,10 +255,10 @@ Finish Engine::generate(const std::vector<int64_t>& prompt, const GenerateOption
                         const std::function<bool(int64_t)>& callback) {
   Parts& p = *parts_;
   if (options.kept == 0) clear(0);
-  if (options.kept != p.lengths[0])
-    throw Error(TENON_INVALID_ARGUMENT, "engine: slot 0 has read " + std::to_string(p.lengths[0]) +
-                                            " tokens, but the prompt keeps " +
-                                            std::to_string(options.kept));
+  if (options.kept != p.cache->length(0))
+    throw Error(TENON_INVALID_ARGUMENT,
+                "engine: slot 0 has read " + std::to_string(p.cache->length(0)) +
+                    " tokens, but the prompt keeps " + std::to_string(options.kept));
   const auto size = static_cast<int64_t>(prompt.size());
   if (size <= options.kept)
     throw Error(TENON_INVALID_ARGUMENT, "engine: expected a prompt of more than " +
@@ -391,7 +284,7 @@ Finish Engine::generate(const std::vector<int64_t>& prompt, const GenerateOption
     if (options.stop_at_end && (ends(p.config.end_tokens) || ends(options.end_tokens)))
       return Finish::end_token;
     if (i + 1 >= options.tokens) return Finish::length;
-    if (p.lengths[0] >= p.context) return Finish::context_full;
+    if (p.cache->length(0) >= p.context) return Finish::context_full;
     run = &p.run_one(0, {&token, 1}, 1, false);
   }
 }

@@ -13,6 +13,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,12 +37,19 @@ struct EngineOptions {
   int64_t context =
       0;              // most tokens of a sequence; 0: 4096, or the model's own limit if it is less
   int64_t slots = 1;  // sequences at a time
+  // Tokens that the cache of keys and values has room for, of all slots together; at least `context`.
+  // 0: slots * context. Less is possible where slots share blocks of a cache: on the cpu, but not for
+  // recurrent models.
+  int64_t cache_tokens = 0;
   // Dtype of activations. NONE: f32 on the cpu; elsewhere the dtype of the weights.
   tenon_dtype compute = TENON_DTYPE_NONE;
   // Dtype of the cache of keys and values. NONE: that of activations, but on the cpu f16 if the
   // weights are not f32 and `compute` is NONE.
   tenon_dtype cache = TENON_DTYPE_NONE;
   Products products = Products::f32;
+  // Weights of one dtype that multiply the same values become one weight while a model is loaded:
+  // fewer launches. Unset: except on the cpu.
+  std::optional<bool> stack_weights{};
   ExecutableOptions executable{};  // its device is not used
 };
 
@@ -71,6 +79,8 @@ class Engine {
   const ModelConfig& config() const;
   int64_t context() const;
   int64_t slots() const;
+  // Tokens that the cache has room for, of all slots together.
+  int64_t cache_tokens() const;
   // Of the weights on the device.
   uint64_t weight_bytes() const;
 
@@ -91,7 +101,7 @@ class Engine {
   };
   // Appends the tokens of each piece to the sequence of its slot; no slot may come twice. Returns
   // what follows each piece. Pieces of one token are read together. Checks all pieces before it
-  // reads any. progress: as in GenerateOptions, for each piece of several tokens, and once before
+  // reads any; throws OUT_OF_MEMORY if the cache has no room for them beside the other slots. progress: as in GenerateOptions, for each piece of several tokens, and once before
   // pieces of one token are read together; if it returns false, throws CANCELLED. Each read begins
   // with a call of progress.
   std::vector<Next> step(std::span<const Piece> pieces, bool want_logits,
@@ -101,6 +111,18 @@ class Engine {
   // Forgets what stands behind the first `length` tokens of a slot. False if the model cannot, and
   // the slot is cleared then: the state of a recurrent model has no past.
   bool truncate(int64_t slot, int64_t length);
+  // Makes a slot hold the longest beginning of `tokens` that is in the cache: in this slot, in
+  // another one, or left by earlier sequences. Never all of them: the last token has to be read.
+  // Returns its length. Where slots share blocks, a beginning from elsewhere is a multiple of
+  // block() tokens, and is shared, not copied.
+  int64_t reuse(int64_t slot, std::span<const int64_t> tokens);
+  int64_t block() const;  // tokens of a block; 0: slots have memory of their own
+  struct Growth {
+    int64_t slot = 0, tokens = 0;
+  };
+  // True if the cache has room for more tokens of these slots, of all of them together. The context
+  // is not looked at.
+  bool has_room(std::span<const Growth> growths) const;
 
   // Logits behind each token of a sequence, [tokens, vocab]. Uses and clears slot 0, also if it
   // fails.

@@ -130,6 +130,21 @@ int64_t Session::truncate(int64_t index, int64_t length) {
   return left;
 }
 
+int64_t Session::reuse(int64_t index, const std::vector<int64_t>& tokens) {
+  Slot& s = slot(index);
+  try {
+    engine_.reuse(index, tokens);
+  } catch (...) {
+    s.tokens.resize(std::min(s.tokens.size(), static_cast<size_t>(engine_.length(index))));
+    ++s.version;
+    throw;
+  }
+  const int64_t kept = engine_.length(index);
+  s.tokens.assign(tokens.begin(), tokens.begin() + kept);
+  ++s.version;
+  return kept;
+}
+
 // ---- Generation
 
 Generation::Generation(std::shared_ptr<Session> session, std::vector<int64_t> prompt,
@@ -184,11 +199,9 @@ Engine::Next Generation::read(std::span<const int64_t> tokens, bool wanted) {
 Engine::Next Generation::read_prompt() {
   constexpr int64_t kSmall = 128, kLarge = 512;
   Session& s = *session_;
-  const std::vector<int64_t>& there = s.slot(options_.slot).tokens;
-  const auto differ = std::ranges::mismatch(there, prompt_).in2 - prompt_.begin();
   const auto total = static_cast<int64_t>(prompt_.size());
   // The last token is read in any case: its logits are wanted.
-  int64_t at = s.truncate(options_.slot, std::min<int64_t>(differ, total - 1));
+  int64_t at = s.reuse(options_.slot, prompt_);
   version_ = s.slot(options_.slot).version;
   piece_.cached_tokens = at;
   Engine::Next next;

@@ -39,6 +39,8 @@ class Session {
   int64_t length(int64_t slot) const { return engine_.length(slot); }
   // Returns the length that is left: 0 if the model cannot forget a part.
   int64_t truncate(int64_t slot, int64_t length);
+  // As Engine::reuse().
+  int64_t reuse(int64_t slot, const std::vector<int64_t>& tokens);
   // Ends calls in progress and generations, at their next step. From any thread.
   void cancel() { ++cancels_; }
 
@@ -87,7 +89,7 @@ struct GenerationPiece {
 
 class Generation {
  public:
-  // Checks all, reads nothing. What the slot has read is kept as far as the prompt begins with it.
+  // Checks all, reads nothing. What the cache has of the prompt's beginning is not read again.
   Generation(std::shared_ptr<Session> session, std::vector<int64_t> prompt,
              GenerationOptions options);
   // After the last piece, returns it again without text and token.

@@ -85,10 +85,10 @@ def cache(folder):
     trace = pathlib.Path(folder, "trace.json")
     sizes = {}
     for dtype in ("f32", "f16", "bf16"):
-        result(folder, "--prefill", 4, "--decode", 0, "--context", 64, "--repeat", 1, "--cache", dtype, "--trace", trace)
+        result(folder, "--prefill", 4, "--decode", 0, "--context", 96, "--repeat", 1, "--cache", dtype, "--trace", trace)
         fills = [e for e in json.loads(trace.read_text())["traceEvents"] if e.get("name") == "fill cache.0.k"]
         sizes[dtype] = fills[0]["args"]["bytes"]
-    check("the cache has its dtype", sizes == {"f32": 64 * 2 * 8 * 4, "f16": 64 * 2 * 8 * 2, "bf16": 64 * 2 * 8 * 2}, sizes)
+    check("the cache has its dtype", sizes == {"f32": 96 * 2 * 8 * 4, "f16": 96 * 2 * 8 * 2, "bf16": 96 * 2 * 8 * 2}, sizes)
 
 
 def random_files(folder):

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tenon llm serve` as clients meet it: answers, streams, errors, many clients at once, and how it stops.
 
-llm_serve.py TENON"""
+llm_serve.py TENON TEMPLATE_PLUGIN"""
 import array, base64, concurrent.futures, http.client, json, os, random, re, signal, socket, subprocess, sys, tempfile, time
 
 import tiny_model
 
-TENON = sys.argv[1]
+TENON, TEMPLATE_PLUGIN = sys.argv[1:3]
 failures = []
 
 
@@ -17,8 +17,8 @@ def check(what, good, more=""):
 
 
 class Server:
-    def __init__(self, folder, *options, env=None):
-        self.process = subprocess.Popen([TENON, "llm", "serve", folder, "--device", "cpu", "--port", "0", *options],
+    def __init__(self, folder, *options, device="cpu", env=None):
+        self.process = subprocess.Popen([TENON, "llm", "serve", folder, "--device", device, "--port", "0", *options],
                                         stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
         line = ""
         for line in self.process.stderr:
@@ -189,6 +189,43 @@ def many(server):
     check("nothing runs once all have gone", False, numbers)
 
 
+def small_cache(tiny):
+    """Eight slots with room for 400 tokens each, in a cache of 480: answers wait for room, and share what they can."""
+    server = Server(tiny, "--slots", "8", "--context", "400", "--cache-tokens", "480")
+    prefix = "The same beginning. " * 11
+    alone = [server.text(prefix + str(i), max_tokens=120, ignore_eos=True) for i in range(6)]
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        among = list(pool.map(lambda i: server.text(prefix + str(i), max_tokens=120, ignore_eos=True), range(6)))
+    check("answers that wait for room are those alone", among == alone, (among, alone))
+    status, j = server.ask("POST", "/v1/completions", {"prompt": "a" * 400})
+    check("a prompt that never fits is refused", status == 400 and "400" in j["error"]["message"], (status, j))
+    check("SIGTERM ends the server with a small cache", server.stop()[0] == 0)
+    done = subprocess.run([TENON, "llm", "serve", tiny, "--device", "cpu", "--port", "0", "--context", "400",
+                           "--cache-tokens", "300"], capture_output=True, text=True)
+    check("a cache below the context is refused", done.returncode == 1 and "at least 400 tokens" in done.stderr, done.stderr)
+
+
+def live_prefix(folder, cached, *options, device="cpu"):
+    """A prompt that begins as that of an answer that goes on."""
+    server = Server(folder, "--slots", "2", "--context", "8192", *options, device=device)
+    c = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
+    prefix = "Another beginning. " * 11
+    alone = server.text(prefix + "and more", max_tokens=12, ignore_eos=True)
+    for other in "xy":  # takes the slot that has read it
+        server.text(other * 500, max_tokens=1)
+    c.request("POST", "/v1/completions", json.dumps({"prompt": prefix, "max_tokens": 7900, "ignore_eos": True, "stream": True}))
+    r = c.getresponse()
+    r.readline()
+    j = server.ask("POST", "/v1/completions", {"prompt": prefix + "and more", "max_tokens": 12, "ignore_eos": True,
+                                               "temperature": 0})[1]
+    got = j["usage"]["prompt_tokens_details"]["cached_tokens"]
+    check(f"{device}: a prefix that is in use is not read again", got == cached, j["usage"])
+    check(f"{device}: the answer is the one alone", j["choices"][0]["text"] == alone, (j, alone))
+    check(f"{device}: it is in use", "tenon_requests_running 0\n" not in server.ask("GET", "/metrics")[1])
+    c.close()
+    server.stop()
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         tiny = str(tiny_model.make(folder + "/tiny"))
@@ -198,6 +235,10 @@ def main():
             part(server)
         code, rest = server.stop()
         check("SIGTERM ends it", code == 0, (code, rest))
+        small_cache(tiny)
+        long = str(tiny_model.make(folder + "/long", context=8192))
+        live_prefix(long, 192)  # whole blocks are shared
+        live_prefix(long, 209, "--plugin", TEMPLATE_PLUGIN, device="template")  # all rows are copied
 
         server = Server(tiny, "--slots", "1", "--queue", "0", env={"TENON_API_KEY": "secret"})
         check("without the key", server.ask("GET", "/v1/models")[0] == 401)

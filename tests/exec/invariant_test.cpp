@@ -553,4 +553,57 @@ TEST_SUITE("exec/invariant") {
         }
       }
   }
+
+  TEST_CASE("attention: keys in blocks give the bits of keys in order") {
+    constexpr int64_t kBatch = 2, kHeads = 2, kDim = 32, kKeys = 960;
+    const std::vector<int64_t> lengths{kKeys - 31, 700};
+    for (const tenon_dtype dtype : {tenon_dtype{f32}, tenon_dtype{f16}})
+      for (const int64_t block : {16, 64, 96, 192})
+        for (const int64_t queries : {1, 3, 40}) {
+          CAPTURE(block);
+          CAPTURE(queries);
+          const int64_t blocks = kKeys / block, pool = kBatch * blocks, row = kHeads * kDim;
+          const std::vector<int64_t> q_dims{kBatch, queries, 2 * kHeads, kDim},
+              k_dims{kBatch, kKeys, kHeads, kDim}, pool_dims{pool, block, kHeads, kDim};
+          // Block i of the keys is block (i * 7 + 3) % pool of the pool: 7 divides no pool here.
+          std::vector<int64_t> table;
+          for (int64_t i = 0; i < pool; ++i) table.push_back((i * 7 + 3) % pool);
+          const auto to_pool = [&](const Floats& keys) {
+            Floats mixed(keys.size());
+            const auto bytes = static_cast<size_t>(block * row);
+            for (size_t i = 0; i < table.size(); ++i)
+              std::copy_n(keys.data() + i * bytes, bytes,
+                          mixed.data() + static_cast<size_t>(table[i]) * bytes);
+            return mixed;
+          };
+          const auto attend = [&](const std::vector<int64_t>& dims, const Floats& k,
+                                  const Floats& v, bool paged) {
+            Graph g("blocks");
+            const auto in = [&](const char* name, const std::vector<int64_t>& d) {
+              return g.add(op::cast{.to = dtype, .x = g.input(name, {f32, d})});
+            };
+            op::attention n{.layout = "bshd",
+                            .causal = true,
+                            .q = in("q", q_dims),
+                            .k = in("k", dims),
+                            .v = in("v", dims),
+                            .kv_len = g.input("kv_len", {i64, {kBatch}}),
+                            .past_len = g.input("past_len", {i64, {kBatch}})};
+            if (paged) n.block_table = g.input("table", {i64, {kBatch, blocks}});
+            g.output("o", g.add(op::cast{.to = f32, .x = g.add(n)}));
+            Store store(runtime());
+            Run run(g, store, {.device = "cpu:0"});
+            run->set("q", q_dims, noise_of(3, static_cast<size_t>(kBatch * queries * 2 * row)));
+            run->set("k", dims, k), run->set("v", dims, v);
+            run->set("kv_len", lengths);
+            run->set("past_len", std::vector{lengths[0] - queries, lengths[1] - queries});
+            if (paged) run->set("table", {kBatch, blocks}, table);
+            run->run();
+            return run->get<float>("o");
+          };
+          const auto count = static_cast<size_t>(kBatch * kKeys * row);
+          const Floats k = noise_of(1, count), v = noise_of(2, count);
+          CHECK(attend(k_dims, k, v, false) == attend(pool_dims, to_pool(k), to_pool(v), true));
+        }
+  }
 }

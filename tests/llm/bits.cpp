@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // llm_bits MODEL f32|int8: reads one prompt in many ways on the cpu and compares the logits behind
-// its tokens bit by bit: in one call, in pieces, among the sequences of 15 other slots, and behind a
-// prefix that another sequence has left. Prints the ways that differ; exit status 1 if there are any.
+// its tokens bit by bit: in one call, in pieces, among the sequences of 15 other slots, behind a
+// prefix that another sequence has left, behind one that two live sequences share, and with weights that
+// are stacked. Prints the ways that differ; exit status 1 if there are any.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -32,6 +33,7 @@ class Check {
   Check(const Runtime& runtime, const char* model, Products products)
       : alone_(runtime, model, options(products, 1)),
         many_(runtime, model, options(products, kSlots)),
+        stacked_(runtime, model, options(products, 1, true)),
         vocab_(alone_.config().vocab),
         prompt_(tokens_of(1, kPrompt, vocab_)),
         wanted_(alone_.all_logits(prompt_)) {}
@@ -43,12 +45,19 @@ class Check {
     company();
     prefix(alone_, 0, "alone");
     prefix(many_, 3, "a slot of 16");
+    pieces(stacked_, 0, kPrompt, "stacked weights");
+    pieces(stacked_, 0, 33, "stacked weights");
+    shared();
     return good_;
   }
 
  private:
-  static EngineOptions options(Products products, int64_t slots) {
-    return {.device = "cpu", .context = kContext, .slots = slots, .products = products};
+  static EngineOptions options(Products products, int64_t slots, bool stack = false) {
+    return {.device = "cpu",
+            .context = kContext,
+            .slots = slots,
+            .products = products,
+            .stack_weights = stack};
   }
   std::vector<int64_t> cut(const std::vector<int64_t>& from, int64_t begin, int64_t end) const {
     return {from.begin() + begin, from.begin() + end};
@@ -109,7 +118,49 @@ class Check {
     }
   }
 
-  Engine alone_, many_;
+  // Two live sequences begin alike: the second one takes the beginning from the first one, and both
+  // go on, by turns and together. Then a third one takes it after the first one is gone.
+  void shared() {
+    for (int64_t slot = 0; slot < kSlots; ++slot) many_.clear(slot);
+    constexpr int64_t kRead = 500;
+    const Engine::Piece first{.slot = 2, .tokens = cut(prompt_, 0, kRead)};
+    same("the first of two sequences", kRead, many_.step({&first, 1}, true)[0].logits);
+    // Of another beginning of the same length: it must not be taken for the same.
+    const Engine::Piece other{.slot = 4, .tokens = tokens_of(5, kRead, vocab_)};
+    many_.step({&other, 1}, false);
+    const int64_t kept = many_.reuse(9, cut(prompt_, 0, kRead + 1));
+    if (kept < kRead - 96 || kept > kRead) {
+      std::printf("a shared prefix of %lld tokens\n", static_cast<long long>(kept));
+      good_ = false;
+    }
+    const Engine::Piece rest{.slot = 9, .tokens = cut(prompt_, kept, kRead + 1)};
+    same("behind a shared prefix", kRead + 1, many_.step({&rest, 1}, true)[0].logits);
+    for (int64_t i = kRead; i + 1 < kRead + 110; ++i) {
+      const auto next = many_.step(
+          std::vector<Engine::Piece>{{.slot = 2, .tokens = {prompt_[static_cast<size_t>(i)]}},
+                                     {.slot = 9, .tokens = {prompt_[static_cast<size_t>(i + 1)]}}},
+          true);
+      same("the first of two sequences", i + 1, next[0].logits);
+      same("the second of two sequences", i + 2, next[1].logits);
+    }
+    // Another continuation of the second one, from within a block that both have.
+    many_.truncate(9, 250);
+    const Engine::Piece else_{.slot = 9, .tokens = tokens_of(6, 100, vocab_)};
+    many_.step({&else_, 1}, false);
+    const int64_t length = many_.length(2);
+    const Engine::Piece on{.slot = 2, .tokens = cut(prompt_, length, kPrompt)};
+    same("the first of two sequences, beside another end", kPrompt,
+         many_.step({&on, 1}, true)[0].logits);
+    many_.clear(2);
+    const int64_t left = many_.reuse(11, prompt_);
+    const Engine::Piece third{.slot = 11, .tokens = cut(prompt_, left, kPrompt)};
+    same("behind what a sequence left", kPrompt, many_.step({&third, 1}, true)[0].logits);
+    many_.truncate(11, 250);
+    const Engine::Piece again{.slot = 11, .tokens = cut(prompt_, 250, kPrompt)};
+    same("behind a part of a block", kPrompt, many_.step({&again, 1}, true)[0].logits);
+  }
+
+  Engine alone_, many_, stacked_;
   int64_t vocab_;
   std::vector<int64_t> prompt_;
   std::vector<float> wanted_;  // behind each token

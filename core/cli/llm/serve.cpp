@@ -43,6 +43,12 @@ const std::vector<Option>& serve_options() {
        .value = "N",
        .help = "most requests that are answered at the same time",
        .otherwise = "4"},
+      {.name = "--cache-tokens",
+       .value = "N",
+       .help =
+           "tokens that the cache of keys and values has room for, of all slots together; requests "
+           "that find no room wait",
+       .otherwise = "--slots times --context"},
       {.name = "--queue",
        .value = "N",
        .help = "most requests that wait; more are refused with status 429",
@@ -108,7 +114,9 @@ int serve(const Args& args) {
                             }});
   const Runtime& runtime = open_runtime(args);
   llm::ModelText text = llm::ModelText::read(model);
-  llm::Engine engine(runtime, model, engine_options(args, args.integer("--slots", 4, 1, 1024)));
+  llm::EngineOptions options = engine_options(args, args.integer("--slots", 4, 1, 1024));
+  options.cache_tokens = args.integer("--cache-tokens", 0, 2, int64_t{1} << 40);
+  llm::Engine engine(runtime, model, options);
   s::EngineServed served(name_of(args), std::move(engine), std::move(text), waiting,
                          llm::pooling_of_name(args.text("--pooling")));
   api = std::make_unique<s::Api>(served, key);

@@ -7,11 +7,12 @@ namespace tenon::llm {
 
 Heads decoder_heads(Step& p, Value normed, const std::string& name) {
   const ModelConfig& c = p.c;
-  const auto heads = [&](const char* which, int64_t count) {
-    const int64_t dims = count * c.head_dim;
-    return p.heads(p.project(normed, name + which, c.dim, dims, c.qkv_bias), count, c.head_dim);
-  };
-  return {heads(".q_proj", c.heads), heads(".k_proj", c.kv_heads), heads(".v_proj", c.kv_heads)};
+  const int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
+  const std::vector<Value> all =
+      p.project_all(normed, {name + ".q_proj", name + ".k_proj", name + ".v_proj"}, c.dim,
+                    {q, kv, kv}, c.qkv_bias);
+  return {p.heads(all[0], c.heads, c.head_dim), p.heads(all[1], c.kv_heads, c.head_dim),
+          p.heads(all[2], c.kv_heads, c.head_dim)};
 }
 
 Value decoder_attend(Step& p, const Heads& heads, int64_t layer, const std::string& name,
@@ -50,8 +51,15 @@ Value decoder_attention(Step& p, Value normed, int64_t layer, const std::string&
 
 Value decoder_mlp(Step& p, Value x, const std::string& name, int64_t ffn, Value residual) {
   const ModelConfig& c = p.c;
-  const Value gate = p.project(x, name + ".gate_proj", c.dim, ffn, c.mlp_bias);
-  const Value up = p.project(x, name + ".up_proj", c.dim, ffn, c.mlp_bias);
+  const std::vector<std::string> names = {name + ".gate_proj", name + ".up_proj"};
+  const std::vector<int64_t> outs = {ffn, ffn};
+  Value gate, up;
+  if (is_gate(c.activation) && p.stacks(names, c.dim, outs)) {
+    gate = p.project_stacked(x, names, c.dim, outs, c.mlp_bias);
+  } else {
+    gate = p.project(x, names[0], c.dim, ffn, c.mlp_bias);
+    up = p.project(x, names[1], c.dim, ffn, c.mlp_bias);
+  }
   return p.project(p.gated(gate, up, c.activation, name + ".act"), name + ".down_proj", ffn, c.dim,
                    c.mlp_bias, residual);
 }

@@ -2,6 +2,7 @@
 // The parts of a step: inputs, weights, products, norms, rope, and the caches.
 #include "llm/arch/step.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -12,7 +13,12 @@ Step::Step(Graph& graph, const ModelConfig& config, const StepShape& shape, Weig
   tokens = g.input("tokens", {i64, {s.batch, s.time}});
   past_ = g.input("past", {i64, {s.batch}});
   count_ = g.input("count", {i64, {s.batch}});
-  if (s.batch < s.slots) slot_ = g.input("slot", {i64, {s.batch}});
+  if (s.block > 0) {
+    rows_ = reshape(g.input("rows", {i64, {s.batch, s.time}}), {s.batch * s.time});
+    table_ = g.input("block_table", {i64, {s.batch, s.table()}});
+  } else if (s.batch < s.slots) {
+    slot_ = g.input("slot", {i64, {s.batch}});
+  }
 }
 
 // ---- Weights
@@ -93,6 +99,58 @@ Value Step::project(Value x, const std::string& name, int64_t in, int64_t out, b
                   bias ? parameter(name + ".bias", {out}) : Value{}, residual);
 }
 
+bool Step::stacks(const std::vector<std::string>& names, int64_t in,
+                  const std::vector<int64_t>& outs) const {
+  if (!s.stack_weights) return false;
+  for (size_t i = 1; i < names.size(); ++i)
+    if (weights.type_of(names[i] + ".weight", {outs[i], in}).dtype !=
+        weights.type_of(names[0] + ".weight", {outs[0], in}).dtype)
+      return false;
+  return true;
+}
+
+Value Step::project_stacked(Value x, const std::vector<std::string>& names, int64_t in,
+                            const std::vector<int64_t>& outs, bool bias) {
+  std::string all;  // layer.q_proj+k_proj
+  std::vector<std::string> of_weights, of_biases;
+  for (const std::string& name : names) {
+    all += all.empty() ? name : "+" + name.substr(name.rfind('.') + 1);
+    of_weights.push_back(name + ".weight"), of_biases.push_back(name + ".bias");
+  }
+  const std::string w = all + ".weight", b = all + ".bias";
+  return multiply(
+      x, once(w, weights.stacked(w, of_weights, outs, in)), all, true,
+      bias ? cast(once(b, weights.stacked(b, of_biases, outs, 0)), s.compute) : Value{});
+}
+
+std::vector<Value> Step::project_all(Value x, const std::vector<std::string>& names, int64_t in,
+                                     const std::vector<int64_t>& outs, bool bias) {
+  std::vector<Value> results;
+  for (size_t first = 0; first < names.size();) {
+    // As many as stack with the first one.
+    std::vector<std::string> own = {names[first]};
+    std::vector<int64_t> own_outs = {outs[first]};
+    for (size_t i = first + 1; i < names.size(); ++i) {
+      own.push_back(names[i]), own_outs.push_back(outs[i]);
+      if (stacks(own, in, own_outs)) continue;
+      own.pop_back(), own_outs.pop_back();
+      break;
+    }
+    if (own.size() == 1) {
+      results.push_back(project(x, own[0], in, own_outs[0], bias));
+    } else {
+      const Value all = project_stacked(x, own, in, own_outs, bias);
+      int64_t at = 0;
+      for (const int64_t out : own_outs) {
+        results.push_back(part(all, {s.batch, s.time}, at, out));
+        at += out;
+      }
+    }
+    first += own.size();
+  }
+  return results;
+}
+
 Value Step::rms_norm(Value x, const std::string& name, int64_t dims, double eps) {
   return rms_norm_by(x, parameter(name + ".weight", {dims}), name, eps);
 }
@@ -101,10 +159,14 @@ Value Step::rms_norm_by(Value x, Value gamma, const std::string& name, double ep
   return g.add(op::rms_norm{.eps = eps, .x = x, .gamma = cast(gamma, s.compute)}, name);
 }
 
+bool is_gate(const std::string& activation) {
+  constexpr std::string_view kGates[] = {"silu", "gelu", "gelu_tanh", "relu", "sigmoid"};
+  return std::ranges::find(kGates, activation) != std::end(kGates);
+}
+
 Value Step::gated(Value gate, Value up, const std::string& activation, const std::string& name) {
-  for (const char* fused : {"silu", "gelu", "gelu_tanh", "relu", "sigmoid"})
-    if (activation == fused)
-      return g.add(op::swiglu{.act = activation, .gate = gate, .up = up}, name);
+  if (is_gate(activation))
+    return g.add(op::swiglu{.act = activation, .gate = gate, .up = up}, name);
   if (!up)
     throw Error(TENON_UNSUPPORTED, name +
                                        ": a packed gate takes silu, gelu, gelu_tanh, relu or "
@@ -192,7 +254,7 @@ Value Step::cache_rows() {
   const Value counts =
       g.add(op::compare{.kind = "lt", .a = step, .b = reshape(count_, {s.batch, 1})});
   const Value row = binary("add", first, positions());
-  const Value none = constant({s.slots * s.capacity});  // skipped: out of range
+  const Value none = constant({s.rows()});  // skipped: out of range
   rows_ = reshape(g.add(op::where{.cond = counts, .a = row, .b = none}, "cache_rows"),
                   {s.batch * s.time});
   return rows_;
@@ -204,8 +266,9 @@ Value Step::gather_slots(Value state, const std::string& name) {
 
 Value Step::append(const std::string& name, Value rows, int64_t heads, int64_t dim) {
   // One axis for slots and tokens: the scatter then writes the rows in place.
-  const TensorType type(s.cache, {s.slots * s.capacity, heads, dim});
+  const TensorType type(s.cache, {s.rows(), heads, dim});
   const Value state = g.state("cache." + name, type);
+  caches_.push_back({"cache." + name, type});
   const Value now =
       g.add(op::scatter{.oob = "skip",
                         .base = state,
@@ -213,6 +276,7 @@ Value Step::append(const std::string& name, Value rows, int64_t heads, int64_t d
                         .updates = reshape(cast(rows, s.cache), {s.batch * s.time, heads, dim})},
             "cache." + name);
   g.update(state, now);
+  if (table_) return reshape(now, {s.blocks, s.block, heads, dim});
   return gather_slots(reshape(now, {s.slots, s.capacity, heads, dim}), "cache." + name);
 }
 
@@ -227,7 +291,8 @@ Value Step::attend(Value q, Value keys, Value values, const Attention& options,
                   .k = keys,
                   .v = values,
                   .kv_len = length,
-                  .past_len = past_};
+                  .past_len = past_,
+                  .block_table = table_};
   if (options.scale > 0) a.scale = options.scale;
   return cast(g.add(a, name), s.compute);
 }
@@ -270,11 +335,13 @@ Value Step::wanted_rows(Value x) {
   return g.add(op::gather{.data = flat, .indices = binary("add", first, last)}, "last_rows");
 }
 
-Graph step_graph(const ModelConfig& config, const StepShape& shape, Weights& weights) {
+Graph step_graph(const ModelConfig& config, const StepShape& shape, Weights& weights,
+                 std::vector<CacheState>* caches) {
   Graph g("llm.step." + std::to_string(shape.batch) + "x" + std::to_string(shape.time));
   Step step(g, config, shape, weights);
   const Architecture& architecture = *config.architecture;
   const Value x = architecture.norm(step, step.wanted_rows(architecture.hidden(step)));
+  if (caches) *caches = step.caches();
   if (config.headless && !shape.hidden)
     throw Error(TENON_UNSUPPORTED,
                 "the model has no head, which gives logits; expected it to be used for embeddings");
@@ -294,6 +361,18 @@ Graph step_graph(const ModelConfig& config, const StepShape& shape, Weights& wei
   }
   g.output("logits", logits);
   g.output("token", g.add(op::argmax{.axis = -1, .x = logits}, "token"));
+  return g;
+}
+
+Graph copy_graph(const std::vector<CacheState>& caches, int64_t count) {
+  Graph g("llm.copy." + std::to_string(count));
+  const Value from = g.input("from", {i64, {count}}), to = g.input("to", {i64, {count}});
+  for (const CacheState& c : caches) {
+    const Value state = g.state(c.name, c.type);
+    const Value rows = g.add(op::gather{.data = state, .indices = from});
+    g.update(state,
+             g.add(op::scatter{.oob = "skip", .base = state, .indices = to, .updates = rows}));
+  }
   return g;
 }
 

@@ -13,30 +13,52 @@
 namespace tenon::llm {
 
 // slots: sequences that the caches have room for, with `capacity` tokens each.
-// batch, time: sequences of the step, and tokens of each. If batch is below slots, an input says
-// which slots they are; else they are the slots in order.
+// block: if not 0, the caches are pools of `blocks` blocks of so many tokens instead, and inputs say
+// which blocks the sequences have. A sequence has at most `capacity` tokens in either case.
+// batch, time: sequences of the step, and tokens of each. If batch is below slots, and the caches are
+// no pools, an input says which slots they are; else they are the slots in order.
 struct StepShape {
   int64_t slots = 1, capacity = 0;
+  int64_t block = 0, blocks = 0;
   int64_t batch = 1, time = 1;
   bool all_logits = false;            // of every token, not of the last one of each sequence only
   bool hidden = false;                // hidden states of every token, and no logits
   tenon_dtype compute = f32;          // of activations and the states of recurrent models
   tenon_dtype cache = f32;            // of keys and values
   std::string block_product = "f32";  // `compute` of products with weights in blocks
+  bool stack_weights =
+      false;  // weights of one dtype that multiply the same values become one weight
+
+  // Of keys and of values, in each cache.
+  int64_t rows() const { return block > 0 ? blocks * block : slots * capacity; }
+  int64_t table() const { return (capacity + block - 1) / block; }  // blocks of a sequence, at most
+};
+struct CacheState {
+  std::string name;
+  TensorType type;  // [rows(), ..]
 };
 
 // Inputs, i64:
 //   tokens [batch, time]  ids; behind the count of a sequence any valid id
 //   past [batch]          tokens of the sequence in its cache
 //   count [batch]         tokens of the sequence in this step, 0 to time; recurrent models: 0 or time
-//   slot [batch]          if batch < slots; no two are equal
+//   slot [batch]          if batch < slots and block = 0; no two are equal
+//   rows [batch, time]    if block > 0: where the keys of each token go; rows() behind the count
+//   block_table [batch, table()]  if block > 0: the blocks of each sequence, any behind its tokens
 // Outputs:
 //   logits f32 [batch, vocab], of the last token of each sequence; with all_logits
 //                         [batch, time, vocab]
 //   token i64 [batch]     the most likely next token; not with all_logits
 //   hidden f32 [batch, time, dim], behind the last norm: with `hidden`, the only output
 // The states are updated by what the counts cover. Sequences with count 0 keep theirs.
-Graph step_graph(const ModelConfig& config, const StepShape& shape, Weights& weights);
+// caches: receives the states that have a row for each token.
+Graph step_graph(const ModelConfig& config, const StepShape& shape, Weights& weights,
+                 std::vector<CacheState>* caches = nullptr);
+// Copies rows of all caches of keys and values. Inputs, i64 [count]: from; to, rows() to skip one.
+Graph copy_graph(const std::vector<CacheState>& caches, int64_t count);
+
+// An activation that swiglu has.
+bool is_gate(const std::string& activation);
 
 // Builds one graph. Values have the dtype `compute` unless stated otherwise.
 class Step {
@@ -71,6 +93,16 @@ class Step {
   // x [.., in] times the transposed weight [out, in] of `name`, plus bias and residual.
   Value project(Value x, const std::string& name, int64_t in, int64_t out, bool bias = false,
                 Value residual = {});
+  // The same for several weights [outs[i], in] and x [batch, time, in], without residual: a result for
+  // each.
+  std::vector<Value> project_all(Value x, const std::vector<std::string>& names, int64_t in,
+                                 const std::vector<int64_t>& outs, bool bias = false);
+  // Do weights of these names stack?
+  bool stacks(const std::vector<std::string>& names, int64_t in,
+              const std::vector<int64_t>& outs) const;
+  // All of them in one product: [.., sum of outs].
+  Value project_stacked(Value x, const std::vector<std::string>& names, int64_t in,
+                        const std::vector<int64_t>& outs, bool bias = false);
   // The same for a weight that is at hand. transposed: it is [out, in].
   Value multiply(Value x, Value w, const std::string& name, bool transposed = true, Value bias = {},
                  Value residual = {}, bool f32_result = false);
@@ -96,8 +128,9 @@ class Step {
 
   // ---- The cache
 
-  // Appends rows [batch, time, heads, dim] to the cache of this name. Returns the caches of the
-  // sequences [batch, capacity, heads, dim], of dtype `cache`.
+  // Appends rows [batch, time, heads, dim] to the cache of this name. Returns what attend() takes:
+  // the caches of the sequences [batch, capacity, heads, dim], or a pool [blocks, block, heads, dim],
+  // of dtype `cache`.
   Value append(const std::string& name, Value rows, int64_t heads, int64_t dim);
   struct Attention {
     double scale = 0, softcap = 0;  // scale 0: 1/sqrt(dims of q)
@@ -112,6 +145,7 @@ class Step {
 
   // i64 [batch, time]: where each token is in its sequence.
   Value positions();
+  const std::vector<CacheState>& caches() const { return caches_; }
   // Rows [rows, dim] of x [batch, time, dim] that the outputs need: the last ones of the sequences,
   // or all.
   Value wanted_rows(Value x);
@@ -122,7 +156,8 @@ class Step {
   Value gather_slots(Value state, const std::string& name);
   Value once(const std::string& name, const TensorType& type);
 
-  Value past_, count_, slot_, positions_, rows_;
+  Value past_, count_, slot_, positions_, rows_, table_;
+  std::vector<CacheState> caches_;
   std::map<std::string, Value, std::less<>> weights_, states_;
 };
 

@@ -81,6 +81,29 @@ TensorType Weights::made(const std::string& name, const std::vector<std::string>
   return recipes_.emplace(name, std::move(recipe)).first->second.type;
 }
 
+TensorType Weights::stacked(const std::string& name, const std::vector<std::string>& sources,
+                            const std::vector<int64_t>& rows, int64_t columns) {
+  Recipe recipe;
+  int64_t all = 0;
+  const auto dims = [&](int64_t count) {
+    return columns > 0 ? std::vector<int64_t>{count, columns} : std::vector<int64_t>{count};
+  };
+  for (size_t i = 0; i < sources.size(); ++i) {
+    recipe.type.dtype = source(sources[i], dims(rows[i]), true).dtype;
+    recipe.sources.push_back(found_name(sources[i]));
+    all += rows[i];
+  }
+  recipe.type = {recipe.type.dtype, dims(all)};
+  recipe.make = [type = recipe.type](const std::vector<Tensor>& from) {
+    Tensor to(type);
+    auto* at = static_cast<std::byte*>(to.data());
+    for (const Tensor& t : from)
+      at = std::copy_n(static_cast<const std::byte*>(t.data()), t.size(), at);
+    return to;
+  };
+  return recipes_.emplace(name, std::move(recipe)).first->second.type;
+}
+
 TensorType Weights::table(const std::string& name, const std::vector<int64_t>& dims,
                           const std::function<std::vector<float>()>& numbers) {
   const TensorType type(f32, dims);

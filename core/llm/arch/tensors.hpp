@@ -43,6 +43,15 @@ class Weights {
                   const std::vector<int64_t>& source_dims, tenon_dtype dtype,
                   const std::vector<int64_t>& dims, Make make);
 
+  // What plain() returns, without asking for it.
+  const TensorType& type_of(const std::string& name, const std::vector<int64_t>& dims) const {
+    return source(name, dims, true);
+  }
+  // Several tensors [rows[i], columns] of one dtype, also of blocks, one below the other; columns 0:
+  // vectors.
+  TensorType stacked(const std::string& name, const std::vector<std::string>& sources,
+                     const std::vector<int64_t>& rows, int64_t columns);
+
   // A table of f32 numbers, such as those of the rotary embedding. It replaces one of this name.
   TensorType table(const std::string& name, const std::vector<int64_t>& dims,
                    const std::function<std::vector<float>()>& numbers);

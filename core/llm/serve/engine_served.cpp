@@ -53,6 +53,15 @@ class EngineServed::Slots final : public Sequences {
     engine_.hidden(piece, [&](std::span<const float> rows) { pool->add(rows); });
     return last ? pool->take(true) : std::vector<float>();
   }
+  int64_t cache_tokens() const override { return engine_.cache_tokens(); }
+  int64_t reuse(int64_t slot, std::span<const int32_t> tokens, int64_t) override {
+    return engine_.reuse(slot, std::vector<int64_t>(tokens.begin(), tokens.end()));
+  }
+  bool has_room(std::span<const Growth> growths) const override {
+    std::vector<Engine::Growth> all;
+    for (const Growth& g : growths) all.push_back({g.slot, g.tokens});
+    return engine_.has_room(all);
+  }
 
  private:
   Engine& engine_;

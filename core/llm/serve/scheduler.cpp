@@ -13,7 +13,11 @@ namespace tenon::llm::serve {
 // A request, from submit() to its last piece.
 struct Scheduler::Task {
   Task(Wanted w, std::unique_ptr<Sampling> s, std::unique_ptr<Decoding> d)
-      : wanted(std::move(w)), sampling(std::move(s)), decoding(std::move(d)), stop(wanted.stop) {}
+      : wanted(std::move(w)),
+        sampling(std::move(s)),
+        decoding(std::move(d)),
+        stop(wanted.stop),
+        tokens(wanted.prompt) {}
 
   Wanted wanted;
 
@@ -21,12 +25,12 @@ struct Scheduler::Task {
   std::unique_ptr<Sampling> sampling;
   std::unique_ptr<Decoding> decoding;
   StopStrings stop;
-  int64_t cached = 0;  // tokens of the prompt that the slot had already
-  int64_t read = 0;    // tokens of the prompt, cached ones among them
+  std::vector<int32_t> tokens;  // the prompt and the answer so far
+  int64_t cached = -1;          // tokens of the prompt that were in the cache; -1: had no slot yet
+  int64_t read = 0;             // of the tokens, cached ones among them
   int64_t made = 0;
   size_t text = 0;                 // of the texts, the one that is being read
   int64_t texts_read = 0;          // tokens of those before it
-  int32_t last = 0;                // the token that the next step reads
   std::vector<DrawnToken> unsent;  // logprobs of tokens whose text is not complete yet
 
   // Of both sides.
@@ -37,7 +41,8 @@ struct Scheduler::Task {
   std::exception_ptr failure;
 
   bool embeds() const { return !wanted.texts.empty(); }
-  bool reads_prompt() const { return read < static_cast<int64_t>(wanted.prompt.size()); }
+  int64_t unread() const { return static_cast<int64_t>(tokens.size()) - read; }
+  bool goes_on() const { return made > 0 && unread() == 1; }  // by the token that it drew last
   void send(std::string text, Finish finish, std::vector<float> embedding = {}) {
     Piece p;
     p.text = std::move(text);
@@ -45,7 +50,7 @@ struct Scheduler::Task {
     p.tokens = std::exchange(unsent, {});
     p.finish = finish;
     p.prompt_tokens = embeds() ? texts_read : static_cast<int64_t>(wanted.prompt.size());
-    p.cached_tokens = cached;
+    p.cached_tokens = std::max<int64_t>(cached, 0);
     p.tokens_made = made;
     const std::lock_guard lock(mutex);
     pieces.push_back(std::move(p));
@@ -151,12 +156,13 @@ ServedNumbers Scheduler::numbers() const {
   const std::lock_guard lock(mutex_);
   ServedNumbers n;
   n.waiting = static_cast<int64_t>(waiting_.size());
-  n.cache_positions = parts_.sequences.context() * static_cast<int64_t>(slots_.size());
+  n.cache_positions = parts_.sequences.cache_tokens();
   for (const Slot& s : slots_) {
     if (!s.task) continue;
     ++n.running;
-    n.cache_used += s.task->read + s.task->made;
+    n.cache_used += s.task->read;
   }
+  n.cache_used = std::min(n.cache_used, n.cache_positions);  // slots may share some
   return n;
 }
 
@@ -227,57 +233,122 @@ size_t Scheduler::best_slot(const std::vector<int32_t>& prompt) const {
   return best;
 }
 
+// Gives up the sequences of free slots, the oldest one first, until there is room. False if there is
+// not enough without those in use.
+bool Scheduler::make_room(const std::vector<Sequences::Growth>& growths) {
+  while (!parts_.sequences.has_room(growths)) {
+    Slot* oldest = nullptr;
+    for (Slot& s : slots_)
+      if (!s.task && !s.tokens.empty() && (!oldest || s.used < oldest->used)) oldest = &s;
+    if (!oldest) return false;
+    parts_.sequences.truncate(oldest - slots_.data(), 0);
+    oldest->tokens.clear();
+  }
+  return true;
+}
+
+// Takes the slot of the answer that has it for the shortest time: it waits, and then reads again what
+// is not in the cache any more. False if only one answer has a slot.
+bool Scheduler::preempt() {
+  Slot* youngest = nullptr;
+  int64_t running = 0;
+  for (Slot& s : slots_) {
+    if (!s.task) continue;
+    ++running;
+    if (!youngest || s.used > youngest->used) youngest = &s;
+  }
+  if (running < 2) return false;
+  parts_.sequences.truncate(youngest - slots_.data(), 0);
+  youngest->tokens.clear();
+  const std::lock_guard lock(mutex_);
+  youngest->task->read = 0;
+  waiting_.push_front(std::exchange(youngest->task, nullptr));
+  return true;
+}
+
 void Scheduler::admit() {
   while (!waiting_.empty()) {
     const std::shared_ptr<Task> task = waiting_.front();
-    const auto& prompt = task->wanted.prompt;
-    const size_t i = best_slot(prompt);
+    const auto& tokens = task->tokens;
+    const size_t i = best_slot(tokens);
     if (i == slots_.size()) return;
-    waiting_.pop_front();
     Slot& slot = slots_[i];
     const auto split =
-        std::mismatch(slot.tokens.begin(), slot.tokens.end(), prompt.begin(), prompt.end());
+        std::mismatch(slot.tokens.begin(), slot.tokens.end(), tokens.begin(), tokens.end());
     // The last token is always read: its logits are what the answer begins with.
-    int64_t keep = std::min<int64_t>(split.first - slot.tokens.begin(),
-                                     std::max<int64_t>(static_cast<int64_t>(prompt.size()), 1) - 1);
+    const int64_t own = std::min<int64_t>(split.first - slot.tokens.begin(),
+                                          static_cast<int64_t>(tokens.size()) - 1);
+    int64_t keep = 0;
     try {
-      if (!parts_.sequences.truncate(static_cast<int64_t>(i), keep)) keep = 0;
+      if (task->embeds())
+        parts_.sequences.truncate(static_cast<int64_t>(i), 0);
+      else
+        keep = parts_.sequences.reuse(static_cast<int64_t>(i), tokens, own);
     } catch (...) {
       slot.tokens.clear();
+      waiting_.pop_front();
       task->fail(std::current_exception());
       continue;
     }
-    slot.tokens.resize(static_cast<size_t>(keep));
-    slot.task = task;
+    slot.tokens.assign(tokens.begin(), tokens.begin() + keep);
+    slot.task = task;  // so that make_room() leaves it
     slot.used = ++admissions_;
-    task->cached = task->read = keep;
+    task->read = keep;
+    // Room for its first tokens, and for some of the answers that have a slot: else they would soon
+    // take it back.
+    constexpr int64_t kAhead = 64;
+    std::vector<Sequences::Growth> growths;
+    for (size_t k = 0; k < slots_.size(); ++k)
+      if (slots_[k].task)
+        growths.push_back(
+            {static_cast<int64_t>(k), slots_[k].task->unread() + (k == i ? 1 : kAhead)});
+    if (growths.size() > 1 && !make_room(growths)) {
+      slot.task = nullptr;
+      task->read = 0;
+      return;
+    }
+    waiting_.pop_front();
+    if (task->cached < 0) task->cached = keep;
   }
 }
 
-void Scheduler::run_step() {
-  std::vector<Sequences::Part> parts;
-  std::vector<size_t> of;  // the slot of each part
-  const auto add = [&](size_t i, std::vector<int32_t> tokens) {
-    parts.push_back({static_cast<int64_t>(i), std::move(tokens)});
-    of.push_back(i);
-  };
+// Which slots the next step reads, and how many tokens of each.
+std::vector<Scheduler::Reading> Scheduler::plan_step() {
+  std::vector<Reading> plan;
   for (size_t i = 0; i < slots_.size(); ++i)
-    if (slots_[i].task && !slots_[i].task->embeds() && !slots_[i].task->reads_prompt())
-      add(i, {slots_[i].task->last});
+    if (slots_[i].task && slots_[i].task->goes_on()) plan.push_back({i, 1});
   // Prompts take turns: a long one must not keep a short one from its answer.
   int64_t left = limits_.chunk;
   const size_t first = turn_;
   for (size_t k = 0; k < slots_.size() && left > 0; ++k) {
     const size_t i = (first + k) % slots_.size();
     const auto& task = slots_[i].task;
-    if (!task || !task->reads_prompt()) continue;
-    const auto& prompt = task->wanted.prompt;
-    const int64_t n = std::min(left, static_cast<int64_t>(prompt.size()) - task->read);
-    add(i, {prompt.begin() + task->read, prompt.begin() + task->read + n});
+    if (!task || task->goes_on() || task->embeds()) continue;
+    const int64_t n = std::min(left, task->unread());
+    plan.push_back({i, n});
     left -= n;
     turn_ = (i + 1) % slots_.size();
   }
-  if (parts.empty()) return;
+  return plan;
+}
+
+void Scheduler::run_step() {
+  std::vector<Reading> plan;
+  for (bool fits = false; !fits;) {
+    const size_t turn = turn_;
+    plan = plan_step();
+    std::vector<Sequences::Growth> growths;
+    for (const Reading& r : plan) growths.push_back({static_cast<int64_t>(r.slot), r.tokens});
+    fits = make_room(growths) || !preempt();
+    if (!fits) turn_ = turn;
+  }
+  if (plan.empty()) return;
+  std::vector<Sequences::Part> parts;
+  for (const Reading& r : plan) {
+    const Task& task = *slots_[r.slot].task;
+    const auto begin = task.tokens.begin() + task.read;
+    parts.push_back({static_cast<int64_t>(r.slot), {begin, begin + r.tokens}});
+  }
   std::vector<std::vector<float>> logits;
   try {
     logits = parts_.sequences.step(parts);
@@ -285,21 +356,21 @@ void Scheduler::run_step() {
     // What the sequences hold now is unknown.
     // admit() truncates to what `tokens` says: to nothing.
     const std::lock_guard lock(mutex_);
-    for (const size_t i : of) {
-      slots_[i].tokens.clear();
-      std::exchange(slots_[i].task, nullptr)->fail(std::current_exception());
+    for (const Reading& r : plan) {
+      slots_[r.slot].tokens.clear();
+      std::exchange(slots_[r.slot].task, nullptr)->fail(std::current_exception());
     }
     return;
   }
   for (size_t p = 0; p < parts.size(); ++p) {
-    Slot& slot = slots_[of[p]];
+    Slot& slot = slots_[plan[p].slot];
     slot.tokens.insert(slot.tokens.end(), parts[p].tokens.begin(), parts[p].tokens.end());
     Task& task = *slot.task;
     {
       const std::lock_guard lock(mutex_);  // numbers() reads it
-      if (task.reads_prompt()) task.read += static_cast<int64_t>(parts[p].tokens.size());
+      task.read += plan[p].tokens;
     }
-    if (!task.reads_prompt()) advance(slot, logits[p]);
+    if (task.unread() == 0) advance(slot, logits[p]);
   }
 }
 
@@ -322,12 +393,18 @@ int64_t Scheduler::read_text(size_t index, int64_t most) {
   const auto size = static_cast<int64_t>(text.size());
   const int64_t n = std::min(most, size - task.read);
   const bool last = task.read + n == size;
+  if (!make_room({{id, n}})) {
+    preempt();  // the youngest, which may be this one
+    return most;
+  }
   std::vector<float> vector;
   try {
     const auto from = text.begin() + task.read;
     vector = parts_.sequences.embed({id, {from, from + n}}, last);
-    if (last) parts_.sequences.truncate(id, 0);
+    slot.tokens.insert(slot.tokens.end(), from, from + n);
+    if (last) parts_.sequences.truncate(id, 0), slot.tokens.clear();
   } catch (...) {
+    slot.tokens.clear();
     const std::lock_guard lock(mutex_);
     std::exchange(slot.task, nullptr)->fail(std::current_exception());
     return n;
@@ -354,15 +431,16 @@ void Scheduler::advance(Slot& slot, std::vector<float>& logits) {
   std::string text;
   try {
     DrawnToken drawn = task.sampling->draw(logits);
-    task.last = drawn.drawn.token;
+    const int32_t token = drawn.drawn.token;
+    task.tokens.push_back(token);
     {
       const std::lock_guard lock(mutex_);
       ++task.made;
     }
-    const bool end = !task.wanted.ignore_end && parts_.ends(task.last);
+    const bool end = !task.wanted.ignore_end && parts_.ends(token);
     if (!end) {
       if (task.wanted.logprobs >= 0) task.unsent.push_back(std::move(drawn));
-      text = task.stop.push(task.decoding->push(task.last));
+      text = task.stop.push(task.decoding->push(token));
     }
     if (end || task.stop.stopped() || task.sampling->complete())
       finish = Finish::stop;

@@ -17,8 +17,8 @@
 
 namespace tenon::llm::serve {
 
-// A model with slots, one sequence each. step() and truncate() are called by one thread, the others
-// by any.
+// A model with slots, one sequence each. slots(), context() and cache_tokens() are called by any
+// thread, the others by one.
 class Sequences {
  public:
   struct Part {
@@ -36,6 +36,26 @@ class Sequences {
   // Appends tokens of a text to its slot, which is empty at the first call for a text. Returns the
   // text's embedding if these are the last ones, else nothing.
   virtual std::vector<float> embed(const Part& part, bool last) = 0;
+
+  // Slots may share memory, and all of them together may need more than there is.
+
+  // Tokens that the memory has room for.
+  virtual int64_t cache_tokens() const { return slots() * context(); }
+  // Makes a slot hold a beginning of `tokens` that is in memory, but not all of them; its own ones
+  // are the first `own`. Returns its length, which may be less than that.
+  virtual int64_t reuse(int64_t slot, std::span<const int32_t> tokens, int64_t own) {
+    static_cast<void>(tokens);
+    return truncate(slot, own) ? own : 0;
+  }
+  struct Growth {
+    int64_t slot = 0, tokens = 0;
+  };
+  // True if there is room for more tokens of these slots, of all of them together. There always is for
+  // one slot up to context(), if the others are empty.
+  virtual bool has_room(std::span<const Growth> growths) const {
+    static_cast<void>(growths);
+    return true;
+  }
 };
 
 // Draws the tokens of one answer.
@@ -93,10 +113,17 @@ class Scheduler {
     std::vector<int32_t> tokens;  // what the sequence holds; kept for the next prompt
     uint64_t used = 0;            // when it was last given away
   };
+  struct Reading {
+    size_t slot;
+    int64_t tokens;
+  };
 
   void loop();
   void admit();
+  bool make_room(const std::vector<Sequences::Growth>& growths);
+  bool preempt();
   void drop_cancelled();
+  std::vector<Reading> plan_step();
   void run_step();
   void read_texts();
   int64_t read_text(size_t index, int64_t most);

@@ -258,11 +258,12 @@ std::optional<Raised> raise_attention_layout(Matcher& m, Value y) {
     if (!t || t->perm != heads_last) return {};
     *x = t->x;
   }
-  return Raised{{n->q, n->k, n->v, n->mask, n->kv_len, n->past_len},
+  return Raised{{n->q, n->k, n->v, n->mask, n->kv_len, n->past_len, n->block_table},
                 [a = *n](Builder& b, const std::vector<Value>& o) -> Value {
                   op::attention made = a;
                   made.q = o[0], made.k = o[1], made.v = o[2];
                   made.mask = o[3], made.kv_len = o[4], made.past_len = o[5];
+                  made.block_table = o[6];
                   return b.add(made)[0];
                 }};
 }

@@ -68,18 +68,44 @@ AttentionProblem attention_problem(const Op& n) {
   }
   if (n.kv_len) p.kv_len_in = n.kv_len.position(), p.kv_len_dtype = n.kv_len.type().dtype;
   if (n.past_len) p.past_len_in = n.past_len.position(), p.past_len_dtype = n.past_len.type().dtype;
+  if constexpr (requires { n.block_table; }) {
+    if (n.block_table) {
+      const sdk::Type& table = n.block_table.type();
+      p.block = p.k_len, p.pool = k.dims[0], p.table = table.dims[1], p.k_len = p.block * p.table;
+      p.table_in = n.block_table.position(), p.table_dtype = table.dtype;
+    }
+  }
   p.width = attention_width(p.sum), p.vector = p.width / 3;
   return p;
 }
 template AttentionProblem attention_problem(const sdk::op::attention&);
 template AttentionProblem attention_problem(const sdk::op::attention_backward&);
 
+int64_t attention_keys(const AttentionProblem& p, const sdk::Call& c, int64_t batch) {
+  if (p.kv_len_in < 0) return p.k_len;
+  return std::clamp<int64_t>(index_at(c.inputs[p.kv_len_in], p.kv_len_dtype, batch), 0, p.k_len);
+}
+
+void check_blocks(const AttentionProblem& p, const sdk::Call& c) {
+  if (p.block == 0) return;
+  for (int64_t b = 0; b < p.batch; ++b) {
+    const int64_t keys = attention_keys(p, c, b);
+    for (int64_t i = 0; i * p.block < keys; ++i) {
+      const int64_t at = b * p.table + i,
+                    number = index_at(c.inputs[p.table_in], p.table_dtype, at);
+      if (number >= 0 && number < p.pool) continue;
+      throw sdk::Failure(TENON_INDEX_OUT_OF_RANGE,
+                         "operand block_table: number " + std::to_string(number) + " at position " +
+                             std::to_string(at) + " is outside a pool of " +
+                             std::to_string(p.pool) + " blocks",
+                         at);
+    }
+  }
+}
+
 AttentionLimits::AttentionLimits(const AttentionProblem& p, const sdk::Call& c,
                                  const AttentionTile& t) {
-  const int64_t keys =
-      p.kv_len_in < 0 ? p.k_len
-                      : std::clamp<int64_t>(
-                            index_at(c.inputs[p.kv_len_in], p.kv_len_dtype, t.batch), 0, p.k_len);
+  const int64_t keys = attention_keys(p, c, t.batch);
   const int64_t offset = std::clamp(
       p.past_len_in < 0 ? p.offset : index_at(c.inputs[p.past_len_in], p.past_len_dtype, t.batch),
       -kFar, kFar);
@@ -110,22 +136,45 @@ void attention_widen(const AttentionProblem& p, const char* from, char* to, int6
   }
 }
 
-KeyRows::KeyRows(const AttentionProblem& p, const char* data, const HeadStrides& strides,
-                 int64_t cols, const AttentionTile& t, char* buffer)
-    : dtype_(p.dtype),
+KeyRows::KeyRows(const AttentionProblem& p, const sdk::Call& c, int operand,
+                 const HeadStrides& strides, int64_t cols, const AttentionTile& t, char* buffer)
+    : p_(p),
       direct_(p.dtype == p.sum),
-      base_(data + strides.at(t.batch, t.k_head, 0) * p.size),
-      size_(p.size),
+      spread_(p.block % kKeyBlock != 0),
+      base_(c.in<char>(operand) + strides.at(p.block > 0 ? 0 : t.batch, t.k_head, 0) * p.size),
       step_(strides.step),
+      block_step_(strides.batch),
       cols_(cols),
-      stride_(direct_ ? step_ : cols),
-      buffer_(buffer) {}
+      stride_(direct_ && !spread_ ? step_ : cols),
+      buffer_(buffer) {
+  if (p.block > 0)
+    table_ = c.in<char>(p.table_in) + t.batch * p.table * element_bytes(p.table_dtype);
+}
+
+int64_t KeyRows::bytes(const AttentionProblem& p, int64_t cols) {
+  return p.dtype == p.sum && p.block % kKeyBlock == 0 ? 0 : kKeyBlock * cols * p.sum_size;
+}
+
+const char* KeyRows::at(int64_t key) const {
+  if (p_.block == 0) return base_ + key * step_ * p_.size;
+  const int64_t number = index_at(table_, p_.table_dtype, key / p_.block);
+  return base_ + (number * block_step_ + key % p_.block * step_) * p_.size;
+}
 
 const char* KeyRows::block(int64_t key, int64_t keys) {
-  const char* const from = raw(key);
-  if (direct_) return from;
+  if (direct_) return raw(key, keys);
+  const char* from = at(key);
+  for (int64_t j = 0; j < keys; ++j, from += step_ * p_.size) {
+    if (spread_) from = at(key + j);
+    widen(p_.dtype, from, reinterpret_cast<float*>(buffer_) + j * cols_, cols_);
+  }
+  return buffer_;
+}
+
+const char* KeyRows::raw(int64_t key, int64_t keys) {
+  if (!spread_) return at(key);
   for (int64_t j = 0; j < keys; ++j)
-    widen(dtype_, from + j * step_ * size_, reinterpret_cast<float*>(buffer_) + j * cols_, cols_);
+    std::memcpy(buffer_ + j * cols_ * p_.size, at(key + j), cols_ * p_.size);
   return buffer_;
 }
 

@@ -39,6 +39,11 @@ struct AttentionProblem {
   int q_in, k_in, v_in, mask_in = -1, kv_len_in = -1, past_len_in = -1;  // positions, -1 = absent
   tenon_dtype mask_dtype = TENON_DTYPE_NONE, kv_len_dtype = TENON_DTYPE_NONE,
               past_len_dtype = TENON_DTYPE_NONE;
+  // Blocks of keys: keys of each, in a table of `table` numbers per batch entry; 0 = none. Strides
+  // of k and v are then those of pools: `batch` is that of blocks.
+  int64_t block = 0, table = 0, pool = 0;
+  int table_in = -1;
+  tenon_dtype table_dtype = TENON_DTYPE_NONE;
   std::array<int64_t, 4> mask_strides{};
   int64_t width, vector;  // rows per tile, rows per vector
 
@@ -57,6 +62,11 @@ struct AttentionProblem {
 template <class Op>
 // for attention and attention_backward; throws Refusal
 AttentionProblem attention_problem(const Op& n);
+
+// Keys of a batch entry.
+int64_t attention_keys(const AttentionProblem& p, const sdk::Call& c, int64_t batch);
+// Throws Failure if the number of a block that has keys is out of range.
+void check_blocks(const AttentionProblem& p, const sdk::Call& c);
 
 inline constexpr int64_t kMaxWidth = 64;
 // Tiles with at most this many rows read k and v in place, row by row.
@@ -88,20 +98,31 @@ class Carver {
   int64_t used_ = 0;
 };
 
-// Rows of k or v of one head in the accumulation type: in place, or converted block by block.
+// Rows of k or v of one head. A range of keys must begin at a multiple of kKeyBlock and have at most
+// so many keys, or be a part of such a range.
 class KeyRows {
  public:
-  KeyRows(const AttentionProblem& p, const char* data, const HeadStrides& strides, int64_t cols,
-          const AttentionTile& t, char* buffer);
+  KeyRows(const AttentionProblem& p, const sdk::Call& c, int operand, const HeadStrides& strides,
+          int64_t cols, const AttentionTile& t, char* buffer);
+  // In the accumulation type: in place, or converted block by block.
   const char* block(int64_t key, int64_t keys);
-  const char* raw(int64_t key) const { return base_ + key * step_ * size_; }  // without conversion
   int64_t stride() const { return stride_; }  // elements between rows
+  // Without conversion, raw_stride() apart: in place, or copied where a range is spread over blocks.
+  const char* raw(int64_t key, int64_t keys);
+  int64_t raw_stride() const { return spread_ ? cols_ : step_; }
+  // Where a row is. `key` is before kv_len.
+  const char* at(int64_t key) const;
+
+  // Bytes of a buffer for rows of `cols` elements.
+  static int64_t bytes(const AttentionProblem& p, int64_t cols);
 
  private:
-  tenon_dtype dtype_;
+  const AttentionProblem& p_;
   bool direct_;
+  bool spread_;  // a range may be in several blocks
   const char* base_;
-  int64_t size_, step_, cols_, stride_;
+  const char* table_ = nullptr;  // of the batch entry
+  int64_t step_, block_step_, cols_, stride_;
   char* buffer_;
 };
 

@@ -190,7 +190,7 @@ void Backward::sum_weights(const sdk::Call& c, const AttentionTile& t, const Are
   load_queries(c, t, a);
   const AttentionLimits limits(p, c, t);
   const MaskBlock mask(p, c, t, a.mask);
-  KeyRows k(p, c.in<char>(p.k_in), p.k, p.dim, t, a.k);
+  KeyRows k(p, c, p.k_in, p.k, p.dim, t, a.k);
   for (int64_t key = limits.begin; key < limits.end; key += kKeyBlock) {
     const int64_t keys = std::min(kKeyBlock, limits.end - key);
     const AttentionScores s = products(t, limits, mask, k, k.block(key, keys), key, keys, a);
@@ -204,7 +204,7 @@ AttentionScores Backward::products(const AttentionTile& t, const AttentionLimits
                                    const MaskBlock& mask, const KeyRows& k, const char* k_rows,
                                    int64_t key, int64_t keys, const Area& a) const {
   if (t.count <= kFewRows) {
-    gemm_skinny({p.dtype, t.count, keys, p.dim, p.dim, a.q_rows, k.raw(key), 1, p.k.step, a.scores,
+    gemm_skinny({p.dtype, t.count, keys, p.dim, p.dim, a.q_rows, k.at(key), 1, p.k.step, a.scores,
                  1, p.width});
   } else {
     tile_products({p.sum, TileMode::set, keys, p.padded(t.count), p.dim, k_rows, k.stride(), 1, a.q,
@@ -228,8 +228,7 @@ void Backward::run_tile(const sdk::Call& c, int64_t index, int64_t begin, int64_
   }
   const AttentionRowFacts rows{facts(c, 0, index), facts(c, 1, index), facts(c, 2, index)};
   const MaskBlock mask(p, c, t, a.mask);
-  KeyRows k(p, c.in<char>(p.k_in), p.k, p.dim, t, a.k),
-      v(p, c.in<char>(p.v_in), p.v, p.v_dim, t, a.v);
+  KeyRows k(p, c, p.k_in, p.k, p.dim, t, a.k), v(p, c, p.v_in, p.v, p.v_dim, t, a.v);
   const int64_t lanes = p.padded(t.count), width = p.width;
   for (int64_t key = from; key < to; key += kKeyBlock) {
     const int64_t keys = std::min(kKeyBlock, to - key);

@@ -37,15 +37,14 @@ struct Area {
 
   static Area take(const AttentionProblem& p, Carver& carver) {
     const int64_t row = p.width * p.sum_size;
-    const bool convert = p.dtype != p.sum;
     Area a;
     a.rows = carver.take(p.width * std::max(p.dim, p.v_dim) * p.sum_size);
     a.q = carver.take(p.dim * row), a.scores = carver.take(kKeyBlock * row),
     a.correction = carver.take(row);
     a.weights = carver.take(kFewRows * (kKeyBlock + p.v_dim) * p.sum_size);
     a.mask = carver.take(MaskBlock::bytes(p));
-    a.k = carver.take(convert ? kKeyBlock * p.dim * p.sum_size : 0);
-    a.v = carver.take(convert ? kKeyBlock * p.v_dim * p.sum_size : 0);
+    a.k = carver.take(KeyRows::bytes(p, p.dim));
+    a.v = carver.take(KeyRows::bytes(p, p.v_dim));
     a.partial = Partial::take(p, carver);
     a.further = Partial::take(p, carver);
     return a;
@@ -78,9 +77,9 @@ struct Forward {
   }
   void clear(const Partial& to) const;
   void load_rows(const sdk::Call& c, const AttentionTile& t, const Area& a) const;
-  void multiply_few(const AttentionTile& t, int64_t key, int64_t keys, int64_t end,
-                    const KeyRows& k, const KeyRows& v, const Area& a) const;
-  void add_few(const AttentionTile& t, int64_t keys, const char* v, const Area& a,
+  void multiply_few(const AttentionTile& t, int64_t key, int64_t keys, int64_t end, KeyRows& k,
+                    const KeyRows& v, const Area& a) const;
+  void add_few(const AttentionTile& t, int64_t key, int64_t keys, KeyRows& v, const Area& a,
                const Partial& to) const;
   void finish(const sdk::Call& c, const AttentionTile& t, const Area& a, const Partial& from) const;
   template <class T>
@@ -135,8 +134,7 @@ void Forward::attend(const sdk::Call& c, const AttentionTile& t, const Attention
                 end = std::min((part + 1) * part_keys, limits.end);
   const bool few = t.count <= kFewRows;
   const MaskBlock mask(p, c, t, a.mask);
-  KeyRows k(p, c.in<char>(p.k_in), p.k, p.dim, t, a.k),
-      v(p, c.in<char>(p.v_in), p.v, p.v_dim, t, a.v);
+  KeyRows k(p, c, p.k_in, p.k, p.dim, t, a.k), v(p, c, p.v_in, p.v, p.v_dim, t, a.v);
   const int64_t lanes = p.padded(t.count);
   for (int64_t key = begin; key < end; key += kKeyBlock) {
     const int64_t keys = std::min(kKeyBlock, end - key);
@@ -149,7 +147,7 @@ void Forward::attend(const sdk::Call& c, const AttentionTile& t, const Attention
     const AttentionScores s = attention_scores(p, t, limits, mask, key, keys, few);
     attention_weights(s, a.scores, to.m, to.l, a.correction);
     if (few) {
-      add_few(t, keys, v.raw(key), a, to);
+      add_few(t, key, keys, v, a, to);
     } else {
       tile_products({p.sum, TileMode::scale_add, p.v_dim, lanes, keys, v.block(key, keys), 1,
                      v.stride(), a.scores, p.width, p.width, to.o, p.width, a.correction});
@@ -161,29 +159,32 @@ void Forward::attend(const sdk::Call& c, const AttentionTile& t, const Attention
 // of v of these keys, and the rows of k one block ahead. Reading takes most of the time with few
 // query rows. To prefetch a whole block at once would fill the core's queue and delay the products.
 void Forward::multiply_few(const AttentionTile& t, int64_t key, int64_t keys, int64_t end,
-                           const KeyRows& k, const KeyRows& v, const Area& a) const {
+                           KeyRows& k, const KeyRows& v, const Area& a) const {
   constexpr int64_t kBytesAtOnce = 2048, kFewestAtOnce = 16;  // as gemm_skinny takes them
   const int64_t k_bytes = p.dim * p.size, v_bytes = p.v_dim * p.size;
   const int64_t at_once =
       std::max(kFewestAtOnce, kBytesAtOnce / std::max<int64_t>(1, std::max(k_bytes, v_bytes)) /
                                   kFewestAtOnce * kFewestAtOnce);
+  const char* const rows = k.raw(key, keys);
+  const int64_t step = k.raw_stride();
   for (int64_t j = 0; j < keys; j += at_once) {
     const int64_t n = std::min(at_once, keys - j), next = key + kKeyBlock + j;
-    prefetch_rows(v.raw(key + j), p.v.step * p.size, v_bytes, n);
-    if (next < end) prefetch_rows(k.raw(next), p.k.step * p.size, k_bytes, std::min(n, end - next));
-    gemm_skinny({p.dtype, t.count, n, p.dim, p.dim, a.rows, k.raw(key + j), 1, p.k.step,
+    prefetch_rows(v.at(key + j), p.v.step * p.size, v_bytes, n);
+    if (next < end) prefetch_rows(k.at(next), p.k.step * p.size, k_bytes, std::min(n, end - next));
+    gemm_skinny({p.dtype, t.count, n, p.dim, p.dim, a.rows, rows + j * step * p.size, 1, step,
                  a.scores + j * p.sum_size, kKeyBlock, 1});
   }
 }
 
 // o = o * correction + weights·v for a few rows.
-void Forward::add_few(const AttentionTile& t, int64_t keys, const char* v, const Area& a,
+void Forward::add_few(const AttentionTile& t, int64_t key, int64_t keys, KeyRows& v, const Area& a,
                       const Partial& to) const {
   char* const sums = a.weights + kFewRows * kKeyBlock * p.sum_size;
   for (int64_t lane = 0; lane < t.count; ++lane)  // gemm_skinny requires dense rows
     std::memcpy(a.weights + lane * keys * p.sum_size, a.scores + lane * kKeyBlock * p.sum_size,
                 keys * p.sum_size);
-  gemm_skinny({p.dtype, t.count, p.v_dim, keys, keys, a.weights, v, p.v.step, 1, sums, p.v_dim, 1});
+  gemm_skinny({p.dtype, t.count, p.v_dim, keys, keys, a.weights, v.raw(key, keys), v.raw_stride(),
+               1, sums, p.v_dim, 1});
   attention_add_rows(sums_of(to), t.count, p.v_dim, sums, a.correction);
 }
 
@@ -247,6 +248,7 @@ void Forward::finish(const sdk::Call& c, const AttentionTile& t, const Area& a,
 }
 
 void Forward::run(const sdk::Call& c) const {
+  check_blocks(p, c);
   const auto area_of = [&](int slot) {
     Carver carver(static_cast<char*>(c.scratch) + slot * area);
     return Area::take(p, carver);

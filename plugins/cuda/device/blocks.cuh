@@ -71,6 +71,9 @@ static_assert(kFormat.elements > 0, "a format that is decoded");
 constexpr int kElements = kFormat.elements, kBytes = kFormat.bytes, kRuns = kFormat.runs;
 constexpr int kUnit = 4 * kRuns, kUnits = kElements / kUnit;
 constexpr bool kAdds = kFormat.least >= 0;
+constexpr int kQuads = kUnits / 4;  // of a block: four units each, which share scales
+// Each run of a unit has its own scale.
+constexpr bool kOwnScales = FORMAT == kQ2_K || FORMAT == kQ3_K || FORMAT == kQ6_K;
 
 // The alignment of a field of a block, whose position is a multiple of `at`'s alignment.
 constexpr int low_bit(int n) { return n == 0 ? 16 : n & -n; }

@@ -19,4 +19,11 @@ struct BlockProduct {
   void* y = nullptr;
   i64 n = 0, k = 0, m = 0;
 };
+
+// The m rows of x [m,k], put in order in `eights` of them at y.
+struct RowsToOrder {
+  const void* x = nullptr;
+  void* y = nullptr;
+  i64 eights = 0, k = 0, m = 0;
+};
 TENON_ARGUMENTS_END

@@ -2,19 +2,19 @@
 //variant: FORMAT=2 ALIGN=16 TYPE=bf16
 // SPDX-License-Identifier: Apache-2.0
 // Rows of x in the order in which dequant_tiles.cu reads them: eight rows, then four units, then 16
-// bytes of each lane. Rows behind the last are zeros; p.n: how many eights.
-//entry: dequant_order = order(BlockProduct)
+// bytes of each lane. Rows behind the last are zeros.
+//entry: dequant_order = order(RowsToOrder)
 #include "dequant.args.cuh"
 #include "dequant_tiles.cuh"
 
 #if __CUDA_ARCH__ >= 800
 // A warp for four units of eight rows.
-extern "C" __global__ void __launch_bounds__(256) order(const BlockProduct p) {
+extern "C" __global__ void __launch_bounds__(256) order(const RowsToOrder p) {
   begin_early();
   const u32 quads = (u32)(p.k / kElements) * kQuads;
   const int lane = threadIdx.x % 32;
   const u64 warp = (u64)blockIdx.x * 8 + threadIdx.x / 32;
-  if (warp >= (u64)p.n * quads) return;
+  if (warp >= (u64)p.eights * quads) return;
   const u64 tile = warp / quads;
   const u32 quad = (u32)(warp % quads);
   const i64 row = (i64)tile * 8 + lane / 4;
@@ -27,5 +27,5 @@ extern "C" __global__ void __launch_bounds__(256) order(const BlockProduct p) {
   for (int i = 0; i < kPieces; ++i) store(to + (i * 32 + lane) * 4, v.piece[i]);
 }
 #else
-extern "C" __global__ void order(const BlockProduct) {}
+extern "C" __global__ void order(const RowsToOrder) {}
 #endif

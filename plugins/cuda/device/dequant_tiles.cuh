@@ -10,45 +10,98 @@
 typedef TYPE X;
 
 #if __CUDA_ARCH__ >= 800
-constexpr int kQuads = kUnits / 4;  // of a block: four units each
 // Runs of a unit that share a scale, and those that are neighbours in memory.
-constexpr bool kOwnScales = FORMAT == kQ2_K || FORMAT == kQ3_K || FORMAT == kQ6_K;
 constexpr int kGroup = kOwnScales ? 1 : FORMAT == kQ4_K || FORMAT == kQ5_K ? 2 : kRuns;
+constexpr int kGroups = kRuns / kGroup;
 constexpr bool kNeighbours = FORMAT == kQ4_K || FORMAT == kQ5_K || FORMAT == kQ8_0 ||
                              FORMAT == kQ8_1 || FORMAT == kQ8_K || FORMAT == kTQ1_0 ||
                              FORMAT == kQ1_0 || FORMAT == kQ2_0;
 static_assert(FORMAT != kNVFP4 && kUnits % 4 == 0, "four units next to each other share scales");
 
-// The levels of a run without their bias. Both dtypes hold whole numbers of 8 bits exactly.
+// The left operand of a run: its elements 0 and 2, and 1 and 3, without the bias of levels. Both dtypes
+// hold whole numbers of 8 bits exactly.
 struct Pairs {
   u32 low, high;
 };
-__device__ inline Pairs pairs(u32 levels, f16) {  // 1024 and a byte, less 1024 and the bias
-  const u32 bias = (0x6400u + kFormat.bias) * 0x10001u;
-  Pairs p;
-  asm("sub.f16x2 %0, %1, %2;"
-      : "=r"(p.low)
-      : "r"(__byte_perm(levels, 0x64646464u, 0x4140)), "r"(bias));
-  asm("sub.f16x2 %0, %1, %2;"
-      : "=r"(p.high)
-      : "r"(__byte_perm(levels, 0x64646464u, 0x4342)), "r"(bias));
-  return p;
+__device__ inline u32 less(u32 a, u32 b, f16) {
+  u32 y;
+  asm("sub.f16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+  return y;
+}
+__device__ inline u32 less(u32 a, u32 b, bf16) {
+  const u32 one = 0x3F803F80u, minus = 0x80008000u;
+  u32 y;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(one), "r"(b ^ minus));
+  return y;
+}
+// 2^10 and 2^7: added to them, whole numbers are the lowest bits of a float.
+__device__ constexpr u32 whole_numbers(f16) { return 0x64006400u; }
+__device__ constexpr u32 whole_numbers(bf16) { return 0x43004300u; }
+
+__device__ inline Pairs pairs(u32 levels, f16) {
+  const u32 base = whole_numbers(f16{}), bias = base + kFormat.bias * 0x10001u;
+  return {less(__byte_perm(levels, base, 0x5250), bias, f16{}),
+          less(__byte_perm(levels, base, 0x5351), bias, f16{})};
 }
 __device__ inline Pairs pairs(u32 levels, bf16) {
   if constexpr (kFormat.bias == 128) {  // levels of 8 bits
-    return {narrow_pair(level(levels, 0), level(levels, 1), bf16{}),
-            narrow_pair(level(levels, 2), level(levels, 3), bf16{})};
-  } else {  // 128 and a byte, less 128 and the bias
-    const u32 one = 0x3F803F80u, bias = (0xC300u + kFormat.bias) * 0x10001u;
-    Pairs p;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;"
-        : "=r"(p.low)
-        : "r"(__byte_perm(levels, 0x43434343u, 0x4140)), "r"(one), "r"(bias));
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;"
-        : "=r"(p.high)
-        : "r"(__byte_perm(levels, 0x43434343u, 0x4342)), "r"(one), "r"(bias));
-    return p;
+    return {narrow_pair(level(levels, 0), level(levels, 2), bf16{}),
+            narrow_pair(level(levels, 1), level(levels, 3), bf16{})};
+  } else {
+    const u32 base = whole_numbers(bf16{}), bias = base + kFormat.bias * 0x10001u;
+    return {less(__byte_perm(levels, base, 0x5250), bias, bf16{}),
+            less(__byte_perm(levels, base, 0x5351), bias, bf16{})};
   }
+}
+
+// The same of nibbles, which need no bytes of their own: of the runs of the low and the high ones.
+struct TwoPairs {
+  Pairs low, high;
+};
+__device__ inline u32 masked(u32 word, u32 mask, u32 base) {  // (word & mask) | base
+  u32 y;
+  asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(y) : "r"(word), "r"(mask), "r"(base));
+  return y;
+}
+__device__ inline TwoPairs nibble_pairs(u32 word, f16) {
+  const u32 base = whole_numbers(f16{}), low = 0x000F000Fu, high = 0x00F000F0u, next = word >> 8;
+  // High nibbles are 16 times as much: 64 and the level, less 64.
+  const auto sixteenth = [](u32 x) {
+    u32 y;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(x), "r"(0x2C002C00u), "r"(0xD400D400u));
+    return y;
+  };
+  return {{less(masked(word, low, base), base, f16{}), less(masked(next, low, base), base, f16{})},
+          {sixteenth(masked(word, high, base)), sixteenth(masked(next, high, base))}};
+}
+__device__ inline TwoPairs nibble_pairs(u32 word, bf16) {
+  const u32 base = whole_numbers(bf16{}), mask = 0x000F000Fu;
+  const auto pair = [&](int shift) {
+    return less(masked(word >> shift, mask, base), base, bf16{});
+  };
+  return {{pair(0), pair(8)}, {pair(4), pair(12)}};
+}
+
+// The left operands of a unit's runs.
+struct Left {
+  Pairs run[kRuns];
+};
+__device__ inline Left left_of(const u8* block, int unit) {
+  Left to;
+  if constexpr (FORMAT == kQ4_K) {
+    const Vec<u32, 2> words =
+        two_words<kFormat.levels>(block + kFormat.levels + unit / 4 * 32 + unit % 4 * 8);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const TwoPairs p = nibble_pairs(words.v[i], X{});
+      to.run[i] = p.low, to.run[2 + i] = p.high;
+    }
+  } else {
+    const Unit v = decode(block, unit);
+#pragma unroll
+    for (int r = 0; r < kRuns; ++r) to.run[r] = pairs(v.levels[r], X{});
+  }
+  return to;
 }
 
 // What a lane gives to the right operands of its unit's runs: words 2r and 2r + 1 for run r.
@@ -61,14 +114,62 @@ __device__ inline Right right_of(const X* block, int unit) {
 #pragma unroll
   for (int i = 0; i < kPieces; ++i) {
     const u32* const from = reinterpret_cast<const u32*>(block + run_at(unit, 2 * i));
+    Vec<u32, 4> v;
     if constexpr (kNeighbours) {
-      to.piece[i] = load<u32, 4>(from);
+      v = load<u32, 4>(from);
     } else {
       const u32* const next = reinterpret_cast<const u32*>(block + run_at(unit, 2 * i + 1));
       const Vec<u32, 2> a = load<u32, 2>(from), b = load<u32, 2>(next);
-      to.piece[i] = {a.v[0], a.v[1], b.v[0], b.v[1]};
+      v = {a.v[0], a.v[1], b.v[0], b.v[1]};
+    }
+#pragma unroll
+    for (int r = 0; r < 4; r += 2) {
+      to.piece[i].v[r] = __byte_perm(v.v[r], v.v[r + 1], 0x5410);
+      to.piece[i].v[r + 1] = __byte_perm(v.v[r], v.v[r + 1], 0x7632);
     }
   }
   return to;
+}
+
+// c = a · b, or c += a · b. Unlike those of tile.cuh, compilers may move them: only results count.
+#define MULTIPLY(T, NAME)                                                               \
+  __device__ inline void multiply(f32(&c)[4], const u32(&a)[4], u32 b0, u32 b1, T) {    \
+    asm("mma.sync.aligned.m16n8k16.row.col.f32." NAME "." NAME                          \
+        ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"      \
+        : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])                                \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));     \
+  }                                                                                     \
+  __device__ inline void add_product(f32(&c)[4], const u32(&a)[4], u32 b0, u32 b1, T) { \
+    asm("mma.sync.aligned.m16n8k16.row.col.f32." NAME "." NAME                          \
+        ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"          \
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));                \
+  }
+MULTIPLY(f16, "f16")
+MULTIPLY(bf16, "bf16")
+
+__device__ inline u32 one_and_one(f16) { return 0x3C003C00u; }
+__device__ inline u32 one_and_one(bf16) { return 0x3F803F80u; }
+// A left operand with which products are sums of x.
+struct Ones {
+  u32 of[1][4];
+};
+__device__ inline Ones ones() {
+  const u32 one = one_and_one(X{});
+  return {{{one, one, one, one}}};
+}
+
+// The products of the runs of a group, whose left operands are `step` apart and whose first is
+// run `first`.
+__device__ inline void sum_runs(f32 (&to)[4], const u32 (*a)[4], int step, const Right& right,
+                                int first) {
+#pragma unroll
+  for (int g = 0; g < kGroup; ++g) {
+    const u32* const v = right.piece[(first + g) / 2].v + (first + g) % 2 * 2;
+    if (g == 0)
+      multiply(to, a[0], v[0], v[1], X{});
+    else
+      add_product(to, a[g * step], v[0], v[1], X{});
+  }
 }
 #endif

@@ -64,6 +64,8 @@ AttentionProblem attention_problem(const Op& n, CudaDevice& device,
   const sdk::Type &q = n.q.type(), &k = n.k.type(), &v = n.v.type();
   AttentionProblem p;
   p.dtype = q.dtype, p.sum = acc_dtype(q.dtype);
+  if constexpr (requires { n.block_table; })
+    if (n.block_table) throw Refusal::shape("keys in blocks are not supported");
   if (!is_float(q.dtype)) throw Refusal::dtype("q", q.dtype);
   const bool bshd = n.layout == "bshd";
   if (!bshd && n.layout != "bhsd") throw Refusal::attribute("layout", n.layout);

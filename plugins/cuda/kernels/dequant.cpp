@@ -3,6 +3,7 @@
 // such weights.
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "../kernels.hpp"
 #include "index.hpp"
@@ -145,44 +146,107 @@ bool fits_tiles(const BlockProblem& p, const CudaDevice& device) {
          on_vectors(p.x) && on_vectors(p.w) && p.w.type().dtype != TENON_DTYPE_NVFP4;
 }
 
+// How the kernels on tensor cores copy 256 terms of rows of w to shared memory, in bytes, as in
+// device/dequant_spans.cuh.
+struct Spans {
+  static constexpr int64_t kTerms = 256, kVector = 16;
+  bool whole;      // all are whole vectors
+  int64_t stride;  // from row to row
+
+  explicit Spans(const BlockProblem& p) {
+    const tenon_block block = tenon_dtype_block(p.w.type().dtype);
+    const int64_t span = kTerms / block.elements * block.bytes;
+    whole = span % kVector == 0 && p.k % kTerms == 0;
+    const int64_t vectors = whole ? span / kVector : (span + 2 * kVector - 2) / kVector;
+    stride = (blocks_for((vectors - 1) * kVector, 128) * 8 + 1) * kVector;
+  }
+};
+
+constexpr int64_t kWarps = 8, kRowsOfW = 16;  // of a block of threads, of a warp
+constexpr int64_t kLeastStages = 2, kMostStages = 4;
+
+// Warps that share the terms of a row of w: as many as run at once on a large device. This decides the
+// order of a sum, so it depends on w alone.
+int64_t split_of(const BlockProblem& p) {
+  constexpr int64_t kAtOnce = 2112;
+  const int64_t spans = blocks_for(p.k, Spans::kTerms), blocks = blocks_for(p.n, kRowsOfW);
+  int64_t split = 1;
+  while (split < kWarps && 2 * split * blocks <= kAtOnce && 2 * split <= spans) split *= 2;
+  return split;
+}
+
+// One row of x, on tensor cores, with the copy engine: by device/dequant_row.cu, whose shared memory
+// this counts. None where rows of w are not aligned for it, or shared memory is too small.
+std::optional<sdk::Kernel> one_row(BlockProblem p, CudaDevice& device) {
+  constexpr int kCopyEngineMajor = 9;
+  constexpr int64_t kVector = 16, kReserved = 1 << 10, kPad = 32, kBlocks = 2;
+  const tenon_dtype format = p.w.type().dtype;
+  const tenon_block block = tenon_dtype_block(format);
+  if (device.properties().major < kCopyEngineMajor || p.k / block.elements * block.bytes % kVector)
+    return {};
+  const int64_t spans = blocks_for(p.k, Spans::kTerms);
+  int64_t own_spans = 1;  // of a stage
+  while (own_spans < kWarps && own_spans < spans) own_spans *= 2;
+  const int64_t rows = kWarps / own_spans * kRowsOfW,
+                piece = own_spans * Spans::kTerms / block.elements * block.bytes,
+                stage = rows * (blocks_for(piece, 128) * 128 + kPad);
+  // Scales that warps decode once, of four quads: Scales there.
+  constexpr tenon_dtype kShared[] = {TENON_DTYPE_Q2_K, TENON_DTYPE_Q3_K, TENON_DTYPE_Q4_K,
+                                     TENON_DTYPE_Q5_K, TENON_DTYPE_Q6_K};
+  const bool shares = std::ranges::find(kShared, format) != std::end(kShared);
+  const int64_t numbers = 4 * (format == TENON_DTYPE_Q2_K ? 8 : 4) + 4,
+                of_scales = shares ? kWarps * kRowsOfW * numbers * 4 : 0;
+  // Elements of x and sums of 16 or more of them.
+  const int64_t of_x = p.k * 2 + p.k / 16 * 4;
+  const auto of_sums = [&](int64_t stages) {  // of spans
+    return (blocks_for(stages, blocks_for(spans, own_spans)) + 1) * rows * spans * 4;
+  };
+  const auto stages_of = [&](int64_t blocks) {
+    const int64_t room =
+        device.properties().shared_per_block / blocks - kReserved - of_scales - of_x;
+    int64_t stages = kMostStages;
+    while (stages > 0 && stages * stage + of_sums(stages) > room) --stages;
+    return stages;
+  };
+  const int64_t blocks = stages_of(kBlocks) >= kLeastStages ? kBlocks : 1,
+                stages = stages_of(blocks);
+  if (stages < kLeastStages) return {};
+  p.defines.insert(p.defines.end(), {define("SPLIT", split_of(p)), define("SPANS", own_spans),
+                                     define("STAGES", stages)});
+  const Grid grid{
+      .blocks = std::min(blocks_for(p.n, rows), blocks * device.properties().multiprocessors),
+      .threads = 32 * (kWarps + 1),
+      .shared = static_cast<uint32_t>(stages * stage + of_x + of_sums(stages)),
+      .early = device.properties().early_starts};
+  return p.kernel(device, entries::dequant_row, grid);
+}
+
 // Any number of rows of x, on tensor cores. most_tiles: of 8 rows each, that a warp takes; one tile
 // needs no scratch.
 sdk::Kernel tiles(BlockProblem p, CudaDevice& device, int64_t most_tiles = 8) {
-  constexpr int64_t kWarps = 8, kRowsOfW = 16, kRowsOfX = 8, kManyTiles = 8, kVector = 16;
+  constexpr int64_t kRowsOfX = 8, kManyTiles = 8, kReserved = 1 << 10;
   int64_t tiles = 1;
   while (tiles < most_tiles && tiles * kRowsOfX < p.m) tiles *= 2;
-  // Bytes of shared memory, as in device/dequant_tiles.cu.
-  constexpr int64_t kSpan = 256, kLeastStages = 2, kMostStages = 4, kReserved = 1 << 10;
-  const tenon_block block = tenon_dtype_block(p.w.type().dtype);
-  const int64_t span = kSpan / block.elements * block.bytes;
-  const bool whole = span % kVector == 0 && p.k % kSpan == 0;
-  const int64_t vectors = whole ? span / kVector : (span + 2 * kVector - 2) / kVector;
-  const int64_t stride = (blocks_for((vectors - 1) * kVector, 128) * 8 + 1) * kVector;
+  const Spans spans(p);
   // Of blocks of threads that a multiprocessor holds.
   const auto stages_of = [&](int64_t blocks, int64_t stage) {
     const int64_t room = device.properties().shared_per_block / blocks - kReserved;
     return std::min(room / stage, kMostStages);
   };
-  int64_t height = tiles == kManyTiles ? 2 : 1, blocks = height == 2 ? 1 : 2;
-  int64_t stage = kWarps * kRowsOfW * height * stride;
-  if (height == 2 && stages_of(blocks, stage) < kLeastStages) height = 1, stage /= 2;
+  const int64_t stage = kWarps * kRowsOfW * spans.stride;
+  int64_t blocks = tiles == kManyTiles ? 1 : 2;  // many sums take many registers
   if (stages_of(blocks, stage) < kLeastStages) blocks = 1;
   const int64_t stages = stages_of(blocks, stage);
   if (stages < kLeastStages) return few_rows(p, device);
-  // Warps that share a row of w: as many as run at once on a large device. This decides the order of
-  // a sum, so it depends on w alone.
-  constexpr int64_t kAtOnce = 2112;
-  const int64_t spans = blocks_for(p.k, kSpan), blocks_of_w = blocks_for(p.n, kRowsOfW);
-  int64_t split = 1;
-  while (split < kWarps && 2 * split * blocks_of_w <= kAtOnce && 2 * split <= spans) split *= 2;
+  const int64_t split = split_of(p);
   std::vector<std::string> order_defines = p.defines;
   p.defines.insert(p.defines.end(),
-                   {define("TILES", tiles), define("HEIGHT", height), define("SPLIT", split),
-                    define("STAGES", stages), define("WHOLE", whole), define("BLOCKS", blocks)});
+                   {define("TILES", tiles), define("SPLIT", split), define("STAGES", stages),
+                    define("WHOLE", spans.whole), define("BLOCKS", blocks)});
   const int64_t down = blocks_for(p.m, tiles * kRowsOfX);
   constexpr int64_t kMostDown = 65535;
   if (down > kMostDown) throw Refusal::shape("x has more than 65535 tiles of rows");
-  const Grid grid{.blocks = launchable(blocks_for(p.n, kWarps / split * kRowsOfW * height)),
+  const Grid grid{.blocks = launchable(blocks_for(p.n, kWarps / split * kRowsOfW)),
                   .threads = 32 * kWarps,
                   .shared = static_cast<uint32_t>(stages * stage),
                   .blocks_y = static_cast<uint32_t>(down),
@@ -192,13 +256,12 @@ sdk::Kernel tiles(BlockProblem p, CudaDevice& device, int64_t most_tiles = 8) {
   const Grid order_grid{.blocks = launchable(blocks_for(warps, kWarps)),
                         .threads = 32 * kWarps,
                         .early = device.properties().early_starts};
-  const auto code = device.code(entries::dequant_tiles, p.defines, grid.shared),
-             order = device.code(entries::dequant_order, order_defines);
+  const auto code = device.code(entries::dequant_tiles, p.defines, grid.shared);
+  const auto order = device.code(entries::dequant_order, order_defines);
   sdk::Kernel kernel = kernel_of({order, code}, [=](const sdk::Call& c) {
     args::BlockProduct a = p.arguments(c);
-    args::BlockProduct ordered = a;
-    ordered.y = c.scratch, ordered.n = eights;
-    order.launch(c, order_grid, ordered);
+    order.launch(c, order_grid,
+                 args::RowsToOrder{.x = a.x, .y = c.scratch, .eights = eights, .k = p.k, .m = p.m});
     a.x = c.scratch;
     code.launch(c, grid, a);
   });
@@ -286,6 +349,8 @@ sdk::Kernel make_dequant_matmul(const sdk::op::dequant_matmul& n, const sdk::Nod
       return decoded(p, node);
     } catch (const Refusal&) {  // the product: tiles have other limits
     }
+  if (p.m == 1)
+    if (const auto kernel = one_row(p, device)) return *kernel;
   return tiles(p, device);
 }
 

@@ -42,6 +42,7 @@ struct Form {
   int64_t nan_douts = 0;   // so many first queries have no key, and a dout of NaN and infinities
   bool nan_keys = false;   // k and v of the first batch hold NaN and infinities
   bool dmask = true;       // the gradient of a float mask is wanted
+  int64_t block = 0;       // not 0: k and v are pools of blocks of so many keys
   // Queries whose scores are far from zero are zero themselves: what is left of their scores beside
   // the mask would be lost in rounding, and differently in each dtype.
   bool is_far() const { return mask == Mask::far || mask == Mask::lowest || mask == Mask::shift; }
@@ -398,6 +399,57 @@ std::vector<Form> forms() {
     f.q_heads = 8;
     f.past_len = f.kv_len = f.causal = true;
   });
+  const auto add_blocks = [&](const std::string& id, const char* sentence, int64_t block,
+                              auto change) {
+    add("blocks-" + id, sentence, [&](Form& f) {
+      f.block = block;
+      f.kv_len = true;
+      change(f);
+    });
+  };
+  add_blocks("plain", "keys in blocks", 2, [](Form& f) { f.k_len = 8; });
+  add_blocks("bshd", "keys in blocks, heads behind steps, grouped, causal", 3, [](Form& f) {
+    f.k_len = 9;
+    f.q_heads = 6;
+    f.bshd = f.causal = true;
+    f.offset = 4;
+  });
+  add_blocks("one", "a block has one key", 1, [](Form& f) { f.v_dim = 3; });
+  add_blocks("none", "keys in blocks, a length of zero", 2, [](Form& f) {
+    f.batch = 3;
+    f.k_len = 6;
+    f.dead_rows = true;
+  });
+  add_blocks("mask", "keys in blocks, a float mask, capped scores, a window", 4, [](Form& f) {
+    f.k_len = 8;
+    f.mask = Mask::numbers;
+    f.softcap = 1.5;
+    f.left = 4;
+    f.offset = 3;
+  });
+  const auto add_long_blocks = [&](const std::string& id, const char* sentence, auto change) {
+    for (const int64_t block : {32, 64, 96, 160, 192})
+      add_blocks(id + "-" + std::to_string(block), sentence, block, [&](Form& f) {
+        f.k_len = 5 * block;
+        f.q_heads = 8;
+        f.bshd = f.causal = f.past_len = true;
+        f.dim = f.v_dim = 64;
+        change(f);
+      });
+  };
+  add_long_blocks("decode", "one query and many keys in blocks", [](Form& f) { f.q_len = 1; });
+  add_long_blocks("append", "some queries and many keys in blocks", [](Form& f) {
+    f.q_len = 40;
+    f.v_dim = 48;
+  });
+  add_blocks("decode-rows-first", "one query, keys in blocks by head, a window", 96, [](Form& f) {
+    f.q_len = 1;
+    f.q_heads = 4;
+    f.k_len = 480;
+    f.dim = f.v_dim = 128;
+    f.causal = f.past_len = true;
+    f.left = 150;
+  });
   return all;
 }
 
@@ -471,6 +523,24 @@ Fill keys_of(const Form& f, int64_t last) {
   return Fill::list(keys);
 }
 
+// Batch entries share their first block, and the others lie backwards in the pool. Numbers that are
+// not read are out of range.
+void set_blocks(CaseBuilder& b, const Form& f, op::attention& n, const std::vector<int64_t>& lens) {
+  const int64_t blocks = f.k_len / f.block, pool = f.batch * blocks + 1;
+  const auto place = [&](int64_t last) {
+    return f.bshd ? Dims{pool, f.block, f.k_heads, last} : Dims{pool, f.k_heads, f.block, last};
+  };
+  n.k = b.input("k", place(f.dim));
+  n.v = b.input("v", place(f.v_dim));
+  std::vector<int64_t> table;
+  for (int64_t e = 0; e < f.batch; ++e)
+    for (int64_t k = 0; k < blocks; ++k)
+      table.push_back(k * f.block >= lens[static_cast<size_t>(e)] ? (k % 2 ? -1 : 1 << 30)
+                      : k == 0                                    ? 1
+                                                                  : pool - 1 - e * blocks - k + 1);
+  n.block_table = b.ints("block_table", {f.batch, blocks}, table, f.bshd ? i32 : i64);
+}
+
 template <class Op>
 void set_operands(CaseBuilder& b, const Form& f, Op& n) {
   n.layout = f.bshd ? "bshd" : "bhsd";
@@ -486,15 +556,17 @@ void set_operands(CaseBuilder& b, const Form& f, Op& n) {
     for (int64_t i = 0; i < f.q_len; ++i) near.push_back(f.is_all_far(i) ? 0 : 1);
     n.q = b.binary("mul", n.q, b.input("near", {f.q_len, 1}, Fill::list(near).fixed()));
   }
-  n.k = b.input("k", laid_out(f, f.k_heads, f.k_len, f.dim), keys_of(f, f.dim));
-  n.v = b.input("v", laid_out(f, f.k_heads, f.k_len, f.v_dim), keys_of(f, f.v_dim));
-  n.mask = mask_of(b, f);
   const int64_t last = f.k_len - 2;
-  if (f.kv_len)
-    n.kv_len = b.ints(
-        "kv_len", {f.batch},
-        f.batch == 3 ? std::vector<int64_t>{0, f.k_len, 3} : std::vector<int64_t>{last, f.k_len},
-        i32);
+  const std::vector<int64_t> lens =
+      f.batch == 3 ? std::vector<int64_t>{0, f.k_len, 3} : std::vector<int64_t>{last, f.k_len};
+  if constexpr (requires { n.block_table; })
+    if (f.block > 0) set_blocks(b, f, n, lens);
+  if (f.block == 0) {
+    n.k = b.input("k", laid_out(f, f.k_heads, f.k_len, f.dim), keys_of(f, f.dim));
+    n.v = b.input("v", laid_out(f, f.k_heads, f.k_len, f.v_dim), keys_of(f, f.v_dim));
+  }
+  n.mask = mask_of(b, f);
+  if (f.kv_len) n.kv_len = b.ints("kv_len", {f.batch}, lens, i32);
   if (f.past_len)
     n.past_len = b.ints("past_len", {f.batch}, {last - f.q_len, f.k_len - f.q_len}, i32);
 }
@@ -587,7 +659,7 @@ void attention_cases(Suite& s) {
   s.floor({.joined = 270, .own_joined = 0});
   for (const Form& f : forms()) {
     if (f.nan_douts == 0) forward_row(s, f);
-    backward_row(s, f);
+    if (f.block == 0) backward_row(s, f);
   }
   s.add({.id = "attention-beyond-length",
          .sentence = "keys and values beyond kv_len may hold NaN and infinities",
@@ -627,6 +699,34 @@ void attention_cases(Suite& s) {
                b.expect("o", {0, 5});
              },
          .tolerance = ulps(4)});
+  const auto known_blocks = [](CaseBuilder& b, std::vector<int64_t> table) {
+    return b.add(op::attention{.layout = "bshd",
+                               .q = b.input("q", {1, 1, 1, 2}, Fill::list({0, 0})),
+                               .k = b.input("k", {3, 2, 1, 2}),
+                               .v = b.input("v", {3, 2, 1, 1}, Fill::list({3, 5, 7, 11, 13, 17})),
+                               .kv_len = b.ints("kv_len", {1}, {3}),
+                               .block_table = b.ints("block_table", {1, 3}, std::move(table))});
+  };
+  s.add({.id = "attention-blocks-known",
+         .sentence = "the mean of a block and of the first row of another one",
+         .build =
+             [=](CaseBuilder& b) {
+               b.output("o", known_blocks(b, {2, 0, -7}));
+               b.expect("o", {11});
+             },
+         .tolerance = ulps(4)});
+  for (const int64_t block : {int64_t{3}, int64_t{-1}, int64_t{1} << 40})
+    s.add({.id = "attention-blocks-range-" + std::string(block < 0    ? "below"
+                                                         : block == 3 ? "above"
+                                                                      : "far"),
+           .sentence = "the number of a block that is read is out of range: an error",
+           .dtypes = {f32},
+           .build =
+               [=](CaseBuilder& b) {
+                 b.output("o", known_blocks(b, {0, block, 0}));
+               },
+           .error = TENON_INDEX_OUT_OF_RANGE,
+           .error_text = ""});
   s.add({.id = "attention-heads-refused",
          .sentence = "query heads that are no multiple of the key heads are refused",
          .dtypes = {f32},

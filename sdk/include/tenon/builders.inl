@@ -595,7 +595,7 @@
   }
 
   // .layout .scale .softcap .causal .left_window .right_window .offset .mask .kv_len .past_len
-  // .want_lse
+  // .block_table .want_lse
   Node attention(Value q, Value k, Value v, op::attention rest = {},
                  std::string_view provenance = {}) {
     rest.q = q;

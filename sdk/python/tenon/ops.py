@@ -1890,6 +1890,7 @@ def attention(
     mask: ArrayLike | None = None,
     kv_len: ArrayLike | None = None,
     past_len: ArrayLike | None = None,
+    block_table: ArrayLike | None = None,
     *,
     layout: str = "bhsd",
     scale: float | None = None,
@@ -1908,6 +1909,7 @@ def attention(
     mask: ArrayLike | None = None,
     kv_len: ArrayLike | None = None,
     past_len: ArrayLike | None = None,
+    block_table: ArrayLike | None = None,
     *,
     layout: str = "bhsd",
     scale: float | None = None,
@@ -1925,6 +1927,7 @@ def attention(
     mask: ArrayLike | None = None,
     kv_len: ArrayLike | None = None,
     past_len: ArrayLike | None = None,
+    block_table: ArrayLike | None = None,
     *,
     layout: str = "bhsd",
     scale: float | None = None,
@@ -1950,6 +1953,9 @@ def attention(
     - kv_len [B], index dtype: the number of valid keys. Keys and values behind it may hold anything, and are not
       read into a result.
     - past_len [B], index dtype: replaces offset for each batch entry; offset must then be 0.
+    - block_table [B, blocks], index dtype: k and v are pools of blocks, which several batch entries may share. bhsd:
+      k [pool, Hk, size, D], v [pool, Hk, size, Dv]; bshd: axes 1 and 2 are exchanged. Key j of batch entry b is row
+      j mod size of block block_table[b, floor(j / size)], and Sk = blocks·size. kv_len is required.
     - lse [B, Hq, Sq], in the accumulation dtype: ln Σ e^s over the permitted keys, in this layout always.
 
     Key j is permitted for query i if all of these hold:
@@ -1972,16 +1978,21 @@ def attention(
     - NaN in a permitted score makes the row NaN.
     - NaN or infinity in v at a key that is not permitted, but before kv_len, may make the rows with other keys NaN:
       it has the weight 0.
+    - A block number for keys before kv_len that is negative, or not in the pool, is an error (index_out_of_range).
+      The other numbers may be anything, such as -1.
 
     Numbers. Scores, weights and sums are in the accumulation dtype. A kernel may round the weights to the dtype of v
     for its product.
+
+    Decomposition. With block_table: the blocks of each batch entry are gathered, and attention without a table
+    follows.
 
     Values of layout: bhsd bshd.
     Gradient: own rule.
     """
     return call(
         "attention",
-        [q, k, v, mask, kv_len, past_len],
+        [q, k, v, mask, kv_len, past_len, block_table],
         {"layout": layout, "scale": scale, "softcap": softcap, "causal": causal, "left_window": left_window,
          "right_window": right_window, "offset": offset},
         (True, all_outputs),

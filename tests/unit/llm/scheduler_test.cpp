@@ -31,8 +31,10 @@ TEST_SUITE("llm/scheduler") {
     std::atomic<bool> hold{false}, fails{false};
     std::atomic<int> entered{0};
     bool recurrent = false;
+    const int64_t room;  // tokens, of all slots together
 
-    Model(int64_t slots, int64_t context) : held(static_cast<size_t>(slots)), most(context) {}
+    Model(int64_t slots, int64_t context, int64_t tokens)
+        : held(static_cast<size_t>(slots)), most(context), room(tokens) {}
     int64_t slots() const override { return static_cast<int64_t>(held.size()); }
     int64_t context() const override { return most; }
     std::vector<std::vector<float>> step(std::span<const Part> parts) override {
@@ -57,7 +59,19 @@ TEST_SUITE("llm/scheduler") {
         out.push_back(std::move(logits));
       }
       longest_step = std::max(longest_step.load(), total);
+      REQUIRE(size() <= room);
       return out;
+    }
+    int64_t size() const {
+      int64_t all = 0;
+      for (const Tokens& h : held) all += static_cast<int64_t>(h.size());
+      return all;
+    }
+    int64_t cache_tokens() const override { return room; }
+    bool has_room(std::span<const Growth> growths) const override {
+      int64_t all = size();
+      for (const Growth& g : growths) all += g.tokens;
+      return all <= room;
     }
     bool truncate(int64_t slot, int64_t length) override {
       Tokens& h = held[static_cast<size_t>(slot)];
@@ -96,8 +110,9 @@ TEST_SUITE("llm/scheduler") {
   struct Rig {
     Model model;
     Scheduler scheduler;
-    explicit Rig(int64_t slots = 4, int64_t context = 200, SchedulerLimits limits = {})
-        : model(slots, context),
+    explicit Rig(int64_t slots = 4, int64_t context = 200, SchedulerLimits limits = {},
+                 int64_t room = 1 << 20)
+        : model(slots, context, room),
           scheduler(
               {model, [](const Wanted&) { return std::make_unique<Greedy>(); },
                [] { return std::make_unique<Letters>(); }, [](int32_t t) { return t == kEnd; }},
@@ -142,11 +157,11 @@ TEST_SUITE("llm/scheduler") {
     return r;
   }
   // What the model says when it is alone.
-  std::string alone(Tokens tokens, int64_t n) {
+  std::string alone(Tokens tokens, int64_t n, bool ends = true) {
     std::string text;
     for (int64_t i = 0; i < n; ++i) {
       const int32_t t = next_token(tokens);
-      if (t == kEnd) break;
+      if (ends && t == kEnd) break;
       text += letter(t);
       tokens.push_back(t);
     }
@@ -273,6 +288,38 @@ TEST_SUITE("llm/scheduler") {
     rig.model.hold = false;
     CHECK(wait_for(*waiting).text == alone({2}, 2));
     CHECK(wait_for(*rig.ask({3}, 2)).text == alone({3}, 2));
+  }
+
+  TEST_CASE("little memory: answers wait and take turns, and none fails") {
+    // Each has room alone, four of them never.
+    Rig rig(4, 200, {.waiting = 64, .chunk = 32}, 260);
+    CHECK(rig.scheduler.numbers().cache_positions == 260);
+    std::vector<std::unique_ptr<Answer>> answers;
+    std::vector<Tokens> prompts;
+    for (uint32_t i = 0; i < 12; ++i) {
+      prompts.push_back(prompt_of(i, 30 + 10 * (i % 5)));
+      Wanted w;
+      w.prompt = prompts.back();
+      w.tokens = 110;
+      w.ignore_end = true;
+      answers.push_back(rig.scheduler.submit(std::move(w)));
+    }
+    for (size_t i = 0; i < answers.size(); ++i) {
+      CAPTURE(i);
+      const Result r = wait_for(*answers[i]);
+      CHECK(r.text == alone(prompts[i], 110, false));
+      CHECK(r.last.tokens_made == 110);
+      CHECK(r.last.prompt_tokens == static_cast<int64_t>(prompts[i].size()));
+    }
+    CHECK(rig.model.widest > 1);
+  }
+
+  TEST_CASE("little memory: a sequence that nobody uses makes room") {
+    Rig rig(2, 100, {}, 100);
+    const Tokens first = prompt_of(1, 60), second = prompt_of(2, 90);
+    CHECK(wait_for(*rig.ask(first, 5)).text == alone(first, 5));
+    CHECK(wait_for(*rig.ask(second, 5)).text == alone(second, 5));
+    CHECK(wait_for(*rig.ask(first, 5)).last.cached_tokens == 0);
   }
 
   TEST_CASE("a step that fails fails its answers, and the next ones work") {

@@ -83,6 +83,54 @@ TEST_CASE("attention: heads, lengths and options") {
   r.refuses(n, Code::invalid_argument, {"layout", "sbhd"});
 }
 
+TEST_CASE("attention: a block table makes pools of k and v") {
+  Rig r;
+  const auto paged = [&] {
+    return op::attention{.layout = "bshd",
+                         .q = r(kF16, {2, 5, 6, 8}),
+                         .k = r(kF16, {9, 16, 3, 8}),
+                         .v = r(kF16, {9, 16, 3, 4}),
+                         .kv_len = r(kI64, {2}),
+                         .block_table = r(kI32, {2, 4}),
+                         .want_lse = true};
+  };
+  CHECK(r.infer(paged()) == "f16[2,5,6,4]");
+  CHECK(r.infer(paged(), 1) == "f32[2,6,5]");
+  op::attention n = paged();
+  n.mask = r(kBool, {5, 64});
+  CHECK(r.infer(n) == "f16[2,5,6,4]");
+  n.mask = r(kBool, {5, 16});
+  r.refuses(n, Code::shape_mismatch, {"mask", "[2,6,5,64]"});
+  n = paged();
+  n.layout = "bhsd", n.q = r(kF16, {2, 6, 5, 8}), n.k = r(kF16, {9, 3, 16, 8}),
+  n.v = r(kF16, {9, 3, 16, 4});
+  CHECK(r.infer(n) == "f16[2,6,5,4]");
+  n = paged();
+  n.kv_len = {};
+  r.refuses(n, Code::invalid_argument, {"kv_len", "block_table", "none"});
+  n = paged();
+  n.block_table = r(kI64, {3, 4});
+  r.refuses(n, Code::shape_mismatch, {"block_table", "[2,4]", "i64[3,4]"});
+  n.block_table = r(kI64, {8});
+  r.refuses(n, Code::shape_mismatch, {"block_table", "i64[8]"});
+  n.block_table = r(kF32, {2, 4});
+  r.refuses(n, Code::dtype_mismatch, {"block_table", "f32[2,4]"});
+  n = paged();
+  n.v = r(kF16, {8, 16, 3, 4});
+  r.refuses(n, Code::shape_mismatch, {"operand v", "[9,16,3,4]", "f16[8,16,3,4]"});
+  n = paged();
+  n.k = r(kF16, {0, 16, 3, 8}), n.v = r(kF16, {0, 16, 3, 4});
+  r.refuses(n, Code::shape_mismatch, {"operand k", "at least one block", "f16[0,16,3,8]"});
+  n.block_table = r(kI64, {2, 0});
+  CHECK(r.infer(n) == "f16[2,5,6,4]");
+  n = paged();
+  n.k = r(kF16, {9, 0, 3, 8}), n.v = r(kF16, {9, 0, 3, 4});
+  r.refuses(n, Code::shape_mismatch, {"operand k", "at least one key", "f16[9,0,3,8]"});
+  n = paged();
+  n.block_table = r(kI64, {2, int64_t{1} << 52});
+  r.refuses(n, Code::invalid_argument, {"overflows"});
+}
+
 TEST_CASE("attention_backward: gradients as the operands, dmask for a float mask only") {
   Rig r;
   op::attention_backward n{.dout = r(kBF16, {2, 6, 5, 4}),

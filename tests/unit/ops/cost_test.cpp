@@ -210,6 +210,11 @@ TEST_CASE("cost: products move each operand and each output once") {
         4 * (24 + 18 + 24 + 6 + 18 + 24));
   const std::string heads = "input q: f16[2,4,3,8] input k: f16[2,2,5,8] input l: f32[2,4,3]";
   CHECK(bytes(heads, "o = attention(q, k, k)") == 2 * (192 + 160 + 160 + 192));
+  const std::string blocks =
+      "input q: f16[2,4,3,8] input k: f16[9,2,5,8] input n: i32[2] input t: i32[2,3]";
+  CHECK(bytes(blocks, "o = attention(q, k, k, _, n, _, t)") ==
+        2 * (192 + 2 * 6 * 80 + 192) + 4 * (2 + 6));
+  CHECK(flops(blocks, "o = attention(q, k, k, _, n, _, t)") == 4.0 * 2 * 4 * 3 * 15 * 8);
   CHECK(bytes(heads, "(a, b, c) = attention_backward(q, q, k, k, q, l)") ==
         2 * (3 * 192 + 2 * 160 + 192 + 2 * 160) + 4 * 24);
 }

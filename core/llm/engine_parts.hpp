@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of an engine, and the steps that it runs: their inputs, and what the cache holds then.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "llm/arch/step.hpp"
+#include "llm/engine.hpp"
+#include "llm/sequence_cache.hpp"
+
+namespace tenon::llm {
+
+// Tokens of a step. A graph is compiled for each number that is used.
+inline constexpr int64_t kTimes[] = {1, 4, 8, 16, 32, 64, 128, 256, 512};
+// Tokens of a block of the cache: attention on the cpu reads so many keys at a time.
+inline constexpr int64_t kBlock = 96;
+inline constexpr int64_t kCopied = 128;  // rows of the cache that one run copies
+
+struct Engine::Parts {
+  struct Runner {
+    std::unique_ptr<Executable> executable;
+    std::unique_ptr<Context> context;
+  };
+  struct Key {
+    int64_t batch, time;
+    bool all_logits, hidden = false;
+    auto operator<=>(const Key&) const = default;
+  };
+
+  Parts(const Runtime& r, ModelConfig c, TensorSource tensors, const EngineOptions& o)
+      : runtime(r), config(std::move(c)), weights(std::move(tensors)), store(r), options(o) {}
+
+  const Runtime& runtime;
+  ModelConfig config;
+  Weights weights;
+  Store store;
+  EngineOptions options;
+  int64_t context = 0;
+  std::optional<SequenceCache> cache;
+  std::vector<CacheState> states;  // of keys and values
+  std::map<Key, Runner> runners;
+  Runner copier;
+
+  // dequant_matmul's attribute `compute`.
+  std::string block_product() const {
+    if (options.products == Products::int8) return "int8";
+    return std::string(options.products == Products::compute ? sdk::dtype_name(options.compute)
+                                                             : "f32");
+  }
+  StepShape shape(const Key& key) const {
+    return {.slots = options.slots,
+            .capacity = context,
+            .block = cache->shape().block,
+            .blocks = cache->shape().blocks,
+            .batch = key.batch,
+            .time = key.time,
+            .all_logits = key.all_logits,
+            .hidden = key.hidden,
+            .compute = options.compute,
+            .cache = options.cache,
+            .block_product = block_product(),
+            .stack_weights = *options.stack_weights};
+  }
+  void compile(Runner& r, const Graph& graph) {
+    store.add_missing(graph);
+    ExecutableOptions executable = options.executable;
+    executable.device = options.device;
+    r.executable = std::make_unique<Executable>(runtime, graph, store, executable);
+    r.context = std::make_unique<Context>(*r.executable);
+  }
+  Context& runner(const Key& key) {
+    Runner& r = runners[key];
+    if (!r.context) compile(r, step_graph(config, shape(key), weights));
+    return *r.context;
+  }
+
+  // Sequences of a step, in the order of its batch.
+  struct Part {
+    int64_t slot;
+    std::span<const int64_t> tokens;
+  };
+  // Runs a step. There may be fewer parts than sequences in its batch.
+  Context& run(std::span<const Part> parts, const Key& key) {
+    const CacheShape& at = cache->shape();
+    for (const Part& p : parts) cache->reserve(p.slot, static_cast<int64_t>(p.tokens.size()));
+    Context& run = runner(key);
+    const auto batch = static_cast<size_t>(key.batch), time = static_cast<size_t>(key.time);
+    const auto table = static_cast<size_t>(at.block > 0 ? at.blocks_of(context) : 0);
+    std::vector<int64_t> tokens(batch * time, 0), past(batch, 0), count(batch, 0), slot(batch, 0),
+        rows(at.block > 0 ? batch * time : 0, at.rows()), blocks(batch * table, 0);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const Part& p = parts[i];
+      std::ranges::copy(p.tokens, tokens.begin() + static_cast<ptrdiff_t>(i * time));
+      past[i] = cache->length(p.slot), count[i] = static_cast<int64_t>(p.tokens.size());
+      slot[i] = p.slot;
+      if (at.block == 0) continue;
+      for (size_t k = 0; k < p.tokens.size(); ++k)
+        rows[i * time + k] = cache->row(p.slot, past[i] + static_cast<int64_t>(k));
+      std::ranges::copy(cache->blocks(p.slot), blocks.begin() + static_cast<ptrdiff_t>(i * table));
+    }
+    run.set("tokens", {key.batch, key.time}, tokens);
+    run.set("past", past);
+    run.set("count", count);
+    if (at.block > 0) {
+      run.set("rows", {key.batch, key.time}, rows);
+      run.set("block_table", {key.batch, static_cast<int64_t>(table)}, blocks);
+    } else if (key.batch < options.slots) {
+      run.set("slot", slot);
+    }
+    run.run();
+    for (const Part& p : parts) cache->append(p.slot, p.tokens);
+    return run;
+  }
+
+  void copy(const std::optional<RowCopy>& rows) {
+    if (!rows) return;
+    if (!copier.context) compile(copier, copy_graph(states, kCopied));
+    for (int64_t at = 0; at < rows->count; at += kCopied) {
+      std::vector<int64_t> from(kCopied, 0), to(kCopied, cache->shape().rows());
+      for (int64_t k = 0; k < std::min(kCopied, rows->count - at); ++k) {
+        from[static_cast<size_t>(k)] = rows->from + at + k;
+        to[static_cast<size_t>(k)] = rows->to + at + k;
+      }
+      copier.context->set("from", from);
+      copier.context->set("to", to);
+      copier.context->run();
+    }
+  }
+
+  // The time of the next step of a sequence that has `left` tokens to read.
+  int64_t next_time(int64_t left) const {
+    int64_t time = 1;
+    for (const int64_t t : kTimes) {
+      // The rest of a prompt is padded if it fills three quarters of a step. Recurrent models read no
+      // padding.
+      if (t <= left || (!config.recurrent() && 4 * left >= 3 * t)) time = t;
+    }
+    return time;
+  }
+
+  void check_token(int64_t token) const {
+    if (token < 0 || token >= config.vocab)
+      throw Error(TENON_INVALID_ARGUMENT, "engine: expected token ids from 0 to " +
+                                              std::to_string(config.vocab - 1) + ", got " +
+                                              std::to_string(token));
+  }
+  void check_slot(int64_t slot) const {
+    if (slot < 0 || slot >= options.slots)
+      throw Error(TENON_INVALID_ARGUMENT, "engine: expected a slot from 0 to " +
+                                              std::to_string(options.slots - 1) + ", got " +
+                                              std::to_string(slot));
+  }
+  void check_room(int64_t slot, int64_t more) const {
+    const int64_t length = cache->length(slot);
+    if (more > context - length)
+      throw Error(TENON_INVALID_ARGUMENT, "engine: slot " + std::to_string(slot) +
+                                              " has room for " + std::to_string(context - length) +
+                                              " more tokens, got " + std::to_string(more) +
+                                              "; hint: a larger context");
+  }
+
+  void check(std::span<const Piece> pieces) const {
+    std::set<int64_t> slots;
+    int64_t blocks = 0;
+    for (const Piece& piece : pieces) {
+      check_slot(piece.slot);
+      if (!slots.insert(piece.slot).second)
+        throw Error(TENON_INVALID_ARGUMENT,
+                    "engine: slot " + std::to_string(piece.slot) + " comes twice in a step");
+      if (piece.tokens.empty())
+        throw Error(TENON_INVALID_ARGUMENT, "engine: expected at least one token in each piece");
+      for (const int64_t token : piece.tokens) check_token(token);
+      check_room(piece.slot, static_cast<int64_t>(piece.tokens.size()));
+      blocks += cache->needed(piece.slot, static_cast<int64_t>(piece.tokens.size()));
+    }
+    if (blocks > cache->available())
+      throw Error(TENON_OUT_OF_MEMORY,
+                  "engine: the cache has room for " + std::to_string(cache->shape().rows()) +
+                      " tokens; the step needs " + std::to_string(blocks) + " more blocks of " +
+                      std::to_string(kBlock) + ", but " + std::to_string(cache->available()) +
+                      " are left; hint: a larger cache, or clear slots");
+  }
+
+  // Runs a step for one sequence.
+  Context& run_one(int64_t slot, std::span<const int64_t> tokens, int64_t time, bool all_logits,
+                   bool hidden = false) {
+    const Part part{slot, tokens};
+    return run({&part, 1}, {1, time, all_logits, hidden});
+  }
+
+  // Reads the tokens step by step. Returns the context of the last one, or nothing if `progress`
+  // stopped it.
+  Context* read(int64_t slot, std::span<const int64_t> tokens,
+                const std::function<bool(int64_t, int64_t)>& progress) {
+    const auto total = static_cast<int64_t>(tokens.size());
+    Context* last = nullptr;
+    for (int64_t at = 0; at < total;) {
+      if (progress && !progress(at, total)) return nullptr;
+      const int64_t time = next_time(total - at), count = std::min(time, total - at);
+      last = &run_one(slot, tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(count)),
+                      time, false);
+      at += count;
+    }
+    return last;
+  }
+
+  // The same. Gives `take` a row of numbers for each token: its hidden state or its logits.
+  void read_rows(int64_t slot, std::span<const int64_t> tokens, bool hidden,
+                 const std::function<bool(int64_t, int64_t)>& progress,
+                 const std::function<void(std::span<const float>)>& take) {
+    const auto total = static_cast<int64_t>(tokens.size());
+    for (int64_t at = 0; at < total;) {
+      if (progress && !progress(at, total))
+        throw Error(TENON_CANCELLED, "engine: reading was cancelled");
+      const int64_t time = next_time(total - at), count = std::min(time, total - at);
+      Context& run =
+          run_one(slot, tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(count)), time,
+                  !hidden, hidden);
+      const std::vector<float> rows = run.get<float>(hidden ? "hidden" : "logits");
+      take(
+          std::span(rows).first(static_cast<size_t>(count * (hidden ? config.dim : config.vocab))));
+      at += count;
+    }
+  }
+};
+
+}  // namespace tenon::llm

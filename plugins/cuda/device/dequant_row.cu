@@ -1,0 +1,261 @@
+//variant: FORMAT=12 ALIGN=16 TYPE=f16 SPLIT=2 SPANS=8 STAGES=4 BIAS=f32
+//variant: FORMAT=14 ALIGN=16 TYPE=bf16 SPLIT=8 SPANS=8 STAGES=2 BIAS=bf16
+//variant: FORMAT=8 ALIGN=16 TYPE=bf16 SPLIT=1 SPANS=2 STAGES=3 BIAS=f32
+// SPDX-License-Identifier: Apache-2.0
+// dequant_matmul of one row of x in f16 or bf16, with the bits that dequant_tiles.cu gives to a row
+// among others. x lies in shared memory. The blocks of threads that run at once share all of w and go
+// from tile to tile, of 16 rows of w. A warp brings SPANS spans of 256 terms of each row to a stage of
+// shared memory; eight others each multiply one span of one tile. The first warp also adds the sums of
+// the spans of a tile, in the order of SPLIT parts.
+//entry: dequant_row = multiply_row(BlockProduct)
+#include "barrier.cuh"
+#include "dequant.args.cuh"
+#include "dequant_tiles.cuh"
+
+#if __CUDA_ARCH__ >= 900
+constexpr int kWorkers = 8, kThreads = 32 * (kWorkers + 1), kBlocks = 2;  // of a multiprocessor
+constexpr int kRows = 16, kTiles = kWorkers / SPANS;                      // of a stage
+constexpr int kSpan = 256, kSpanBlocks = kSpan / kElements, kSpanBytes = kSpanBlocks * kBytes;
+// Rows begin eight banks apart.
+constexpr int kStride = (SPANS * kSpanBytes + 127) / 128 * 128 + 32;
+constexpr int kStageBytes = kTiles * kRows * kStride;
+constexpr int kLaneWords = 2 * kRuns;  // of x, that a lane reads for a quad
+
+// ---- x in shared memory: for each quad the words of four lanes, and the sums of its groups
+
+__device__ inline Right right_at(const u32* words) {
+  Right v;
+#pragma unroll
+  for (int k = 0; k < kPieces; ++k) v.piece[k] = load<u32, 4>(words + k * 16 + threadIdx.x % 4 * 4);
+  return v;
+}
+// By the workers; `thread`: which of them.
+constexpr int kWorkerThreads = 32 * kWorkers;
+__device__ inline void meet() {  // all workers
+  asm volatile("bar.sync 1, %0;" ::"n"(kWorkerThreads) : "memory");
+}
+__device__ inline void prepare(u32* words, f32* sums, const X* from, u32 blocks, u32 thread) {
+  const u32 units = blocks * kUnits;
+  const auto elements_of = [&](u32 i) {
+    return right_of(from + (i64)(i / kUnits) * kElements, i % kUnits);
+  };
+  for (u32 i = thread; i < units; i += kWorkerThreads) {
+    const Right v = elements_of(i);
+    u32* const to = words + i / 4 * (4 * kLaneWords) + i % 4 * 4;
+#pragma unroll
+    for (int k = 0; k < kPieces; ++k) store(to + k * 16, v.piece[k]);
+  }
+  meet();
+  if constexpr (kAdds) {
+    for (u32 quad = thread / 32; quad < blocks * kQuads; quad += kWorkers) {
+      const Right right = right_at(words + quad * (4 * kLaneWords));
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) {
+        f32 sum[4];
+        sum_runs(sum, ones().of, 0, right, g * kGroup);
+        if (thread % 32 == 0) sums[quad * kGroups + g] = sum[0];
+      }
+    }
+    meet();
+  }
+}
+
+// ---- Scales
+
+// Of the groups of a quad, and what is added.
+struct Scales {
+  f32 scale[kGroups], add[kGroups];
+};
+__device__ inline Scales scales_of(const u8* block, int quad) {
+  const Unit v = decode(block, quad * 4);
+  Scales s;
+#pragma unroll
+  for (int g = 0; g < kGroups; ++g) s.scale[g] = v.scale[g * kGroup], s.add[g] = v.add[g * kGroup];
+  return s;
+}
+// Scales that take some work are decoded once: each lane of a line has a quad.
+constexpr bool kShares = kOwnScales || FORMAT == kQ4_K || FORMAT == kQ5_K;
+static_assert(!kShares || kQuads == 4, "a quad for each lane");
+constexpr int kScaleNumbers = kGroups * (kAdds ? 2 : 1);
+constexpr int kScaleRow = 4 * kScaleNumbers + 4;  // rows are four banks apart
+__shared__ __align__(16) f32 shared_scales[kShares ? kWorkers * kRows * kScaleRow : 4];
+__device__ inline void put_scales(f32* to, const Scales& s) {
+  f32 v[kScaleNumbers];
+#pragma unroll
+  for (int i = 0; i < kScaleNumbers; ++i) v[i] = i < kGroups ? s.scale[i] : s.add[i - kGroups];
+#pragma unroll
+  for (int i = 0; i < kScaleNumbers; i += 4)
+    store(to + i, Vec<f32, 4>{v[i], v[i + 1], v[i + 2], v[i + 3]});
+}
+__device__ inline Scales scales_at(const f32* from) {
+  Scales s = {};
+#pragma unroll
+  for (int i = 0; i < kScaleNumbers; i += 4) {
+    const Vec<f32, 4> v = load<f32, 4>(from + i);
+#pragma unroll
+    for (int e = i; e < i + 4; ++e)
+      if (e < kGroups)
+        s.scale[e] = v.v[e - i];
+      else
+        s.add[e - kGroups] = v.v[e - i];
+  }
+  return s;
+}
+
+// ---- A span
+
+// Sums of a span of `quads` quads, of two rows of w that begin at `row`, 8 · kStride apart; in the
+// first lane of a line.
+__device__ inline void multiply_span(f32 (&sum)[2], const u8* row, f32* scales, const u32* x,
+                                     const f32* sums_of_x, int quads) {
+  const int lane = threadIdx.x % 4;
+  if constexpr (kShares) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      put_scales(scales + i * 8 * kScaleRow + lane * kScaleNumbers,
+                 scales_of(row + i * 8 * kStride, lane));
+    __syncwarp();
+  }
+  sum[0] = sum[1] = 0;
+  const auto add_quad = [&](int q) {
+    u32 left[kRuns][4];
+    Scales own[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const u8* const block = row + i * 8 * kStride + q / kQuads * kBytes;
+      const Left v = left_of(block, q % kQuads * 4 + lane);
+#pragma unroll
+      for (int r = 0; r < kRuns; ++r) left[r][i] = v.run[r].low, left[r][2 + i] = v.run[r].high;
+      if constexpr (kShares)
+        own[i] = scales_at(scales + i * 8 * kScaleRow + q * kScaleNumbers);
+      else
+        own[i] = scales_of(block, q % kQuads);
+    }
+    const Right right = right_at(x + q * (4 * kLaneWords));
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      f32 dot[4];
+      sum_runs(dot, left + g * kGroup, 1, right, g * kGroup);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        sum[i] = fma(own[i].scale[g], dot[2 * i], sum[i]);
+        if constexpr (kAdds) sum[i] = fma(own[i].add[g], sums_of_x[q * kGroups + g], sum[i]);
+      }
+    }
+  };
+  constexpr int kSpanQuads = kSpanBlocks * kQuads;
+  if (quads == kSpanQuads) {
+#pragma unroll
+    for (int q = 0; q < kSpanQuads; ++q) add_quad(q);
+  } else {
+#pragma unroll 1
+    for (int q = 0; q < quads; ++q) add_quad(q);
+  }
+  if constexpr (kShares) __syncwarp();  // all have read the scales
+}
+
+// ---- The pipeline
+
+// The order of stages: each of `pieces` of the rows of a turn, which is kTiles tiles.
+struct Stage {
+  i64 row;        // the first one of the turn
+  u32 piece = 0;  // SPANS spans of each row
+  u32 turn = 0, slot = 0, phase = 0;
+
+  __device__ void next(u32 pieces, i64 step) {
+    if (++piece == pieces) piece = 0, row += step, ++turn;
+    if (++slot == STAGES) slot = 0, phase ^= 1;
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) multiply_row(const BlockProduct p) {
+  extern __shared__ __align__(128) u8 shared[];
+  __shared__ __align__(8) u64 barriers[2 * STAGES];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const i64 row_bytes = p.k / kElements * kBytes;
+  const u32 blocks = (u32)(p.k / kElements), spans = (blocks + kSpanBlocks - 1) / kSpanBlocks,
+            pieces = (spans + SPANS - 1) / SPANS;
+  const i64 step = (i64)gridDim.x * kTiles * kRows;
+  Stage at{(i64)blockIdx.x * kTiles * kRows};
+  u8* const stages = shared;
+  u32* const x = reinterpret_cast<u32*>(shared + STAGES * kStageBytes);
+  f32* const sums_of_x = reinterpret_cast<f32*>(x + blocks * kQuads * 4 * kLaneWords);
+  // Of the spans of the turns under way: [turn % sets][tile][span][row].
+  f32* const sums = sums_of_x + blocks * (kAdds ? kQuads * kGroups : 0);
+  const u32 sets = (STAGES + pieces - 1) / pieces + 1, set_size = kTiles * spans * kRows;
+  const u32 full = shared_address(barriers), empty = full + 8 * STAGES;
+  if (threadIdx.x == 0) {
+    // While the kernel before is still at work, L2 gets what is copied first.
+    fetch_ahead(p.w + at.row * row_bytes,
+                (u32)(min((i64)kTiles * kRows, p.n - at.row) * row_bytes));
+#pragma unroll
+    for (int s = 0; s < STAGES; ++s)
+      barrier_init(full + 8 * s, 1), barrier_init(empty + 8 * s, kWorkers);
+    barriers_made();
+  }
+  __syncthreads();
+  begin_early();
+
+  // Copies a piece of the rows of a turn, each lane some rows.
+  const auto copy = [&](const Stage& to) {
+    const u32 from = to.piece * (SPANS * kSpanBytes);
+    const u32 bytes = min((u32)row_bytes - from, (u32)(SPANS * kSpanBytes));
+    const int rows = (int)min((i64)kTiles * kRows, p.n - to.row);
+    if (lane == 0) barrier_expect(full + 8 * to.slot, rows * bytes);
+    __syncwarp();
+    for (int r = lane; r < rows; r += 32)
+      copy_bytes(shared_address(stages + to.slot * kStageBytes + r * kStride),
+                 p.w + (to.row + r) * row_bytes + from, bytes, full + 8 * to.slot);
+  };
+  if (warp == 0) {
+    Stage copied = at;
+    for (int s = 0; s < STAGES && copied.row < p.n; ++s) copy(copied), copied.next(pieces, step);
+    for (; at.row < p.n; at.next(pieces, step)) {
+      barrier_wait(empty + 8 * at.slot, at.phase);
+      if (copied.row < p.n) copy(copied), copied.next(pieces, step);
+      if (at.piece + 1 < pieces) continue;
+      // The sums of spans, by parts: SPLIT apart, and then the parts, in order.
+      for (int r = lane; r < kTiles * kRows; r += 32) {
+        const i64 row = at.row + r;
+        if (row >= p.n) break;
+        const f32* const own =
+            sums + at.turn % sets * set_size + r / kRows * spans * kRows + r % kRows;
+        f32 all = 0;
+#pragma unroll 1
+        for (u32 part = 0; part < SPLIT; ++part) {
+          f32 sum = 0;
+          for (u32 s = part; s < spans; s += SPLIT) sum += own[s * kRows];
+          all = part == 0 ? sum : all + sum;
+        }
+        const f32 bias = p.bias ? widen(static_cast<const BIAS*>(p.bias)[row]) : 0.0f;
+        static_cast<X*>(p.y)[row] = narrow<X>(all + bias);
+      }
+      __syncwarp();
+    }
+    return;
+  }
+
+  prepare(x, sums_of_x, static_cast<const X*>(p.x), blocks, threadIdx.x - 32);
+  const int worker = warp - 1, tile = worker / SPANS, line = lane / 4;
+  f32* const scales = shared_scales + (kShares ? (worker * kRows + line) * kScaleRow : 0);
+  for (; at.row < p.n; at.next(pieces, step)) {
+    barrier_wait(full + 8 * at.slot, at.phase);
+    const u32 span = at.piece * SPANS + worker % SPANS;
+    if (span < spans) {
+      const u8* const row = stages + at.slot * kStageBytes + (tile * kRows + line) * kStride +
+                            worker % SPANS * kSpanBytes;
+      const int quads = (int)min(blocks - span * kSpanBlocks, (u32)kSpanBlocks) * kQuads;
+      const u32 quad = span * (kSpanBlocks * kQuads);
+      f32 sum[2];
+      multiply_span(sum, row, scales, x + quad * (4 * kLaneWords), sums_of_x + quad * kGroups,
+                    quads);
+      f32* const to = sums + at.turn % sets * set_size + (tile * spans + span) * kRows + line;
+      if (lane % 4 == 0) to[0] = sum[0], to[8] = sum[1];
+    }
+    __syncwarp();
+    if (lane == 0) barrier_arrive(empty + 8 * at.slot);
+  }
+}
+#else
+extern "C" __global__ void multiply_row(const BlockProduct) {}
+#endif
