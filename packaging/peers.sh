@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 packages=(numpy==2.4.6 scipy==1.17.1 torch==2.15.0 transformers==5.24.0 gguf==0.19.0 accelerate==1.15.0
-  compressed-tensors==0.20.1 jsonschema==4.26.0 sentencepiece==0.2.3 protobuf==7.36.2)
+  compressed-tensors==0.20.1 jsonschema==4.26.0 sentencepiece==0.2.3 protobuf==7.36.2 openai==3.57.0)
 peers=$PWD/build/peers
 
 skip() {

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <filesystem>
 #include <map>
 #include <set>
 
+#include "llm/embedding.hpp"
 #include "llm/engine_parts.hpp"
 #include "llm/gguf_model.hpp"
 #include "llm/json_text.hpp"
@@ -65,17 +65,6 @@ TensorSource tensors_of_folder(const std::string& folder, const ModelConfig& con
 
 }  // namespace
 
-bool is_model_file(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (status.type() == std::filesystem::file_type::not_found)
-    throw Error(TENON_NOT_FOUND, path + ": no such file or folder");
-  if (error) throw Error(TENON_IO_ERROR, path + ": " + error.message());
-  if (std::filesystem::is_directory(status)) return false;
-  if (std::filesystem::is_regular_file(status)) return true;
-  throw Error(TENON_IO_ERROR, path + ": expected a folder or a GGUF file");
-}
-
 Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOptions& options) {
   if (is_model_file(model)) {
     const GgufModel file(model);
@@ -87,6 +76,7 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
     const std::string file = model + "/config.json";
     ModelConfig config = parse_config(read_text(file), file);
     read_generation_config(model, config);
+    read_folder_pooling(model, config);
     TensorSource tensors =
         tensors_of_folder(model, config, options, runs_on_cpu(runtime, options.device));
     parts_ = std::make_unique<Parts>(runtime, std::move(config), std::move(tensors), options);
@@ -128,15 +118,16 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
                     "slots * context, " +
                     std::to_string(options.slots * p.context));
   p.cache.emplace(cache);
+  const Parts::Key first{1, 1, false, p.config.headless};
   try {
     // Names and checks all weights before any content is read.
-    step_graph(p.config, p.shape({1, 1, false}), p.weights, &p.states);
+    step_graph(p.config, p.shape(first), p.weights, &p.states);
     p.weights.check_unused([&](const std::string& name) { return is_harmless(name, p.config); });
   } catch (const Error& e) {
     throw Error(e.code(), model + ": " + e.what());
   }
   p.weights.load(p.store);
-  p.runner({1, 1, false});
+  p.runner(first);
 }
 
 Engine::~Engine() = default;
@@ -204,11 +195,13 @@ std::vector<Engine::Next> Engine::step(
   for (size_t i = 0; i < pieces.size(); ++i)
     if (pieces[i].tokens.size() == 1) single.push_back(i);
   std::vector<Next> out(pieces.size());
-  const auto take = [&](Next& to, const std::vector<int64_t>& tokens,
-                        const std::vector<float>& logits, size_t row) {
+  const auto take = [&](Next& to, const std::vector<int64_t>& tokens, std::vector<float>& logits,
+                        size_t row) {
     const auto vocab = static_cast<size_t>(p.config.vocab);
     to.token = tokens[row];
-    if (want_logits)
+    if (want_logits && logits.size() == vocab)
+      to.logits = std::move(logits);
+    else if (want_logits)
       to.logits.assign(logits.begin() + static_cast<ptrdiff_t>(row * vocab),
                        logits.begin() + static_cast<ptrdiff_t>((row + 1) * vocab));
   };
@@ -220,7 +213,7 @@ std::vector<Engine::Next> Engine::step(
     if (pieces[i].tokens.size() == 1 && single.size() > 1) continue;
     Context* run = p.read(pieces[i].slot, pieces[i].tokens, progress);
     if (!run) throw Error(TENON_CANCELLED, "engine: the step was cancelled");
-    const auto [tokens, logits] = results(*run);
+    auto [tokens, logits] = results(*run);
     take(out[i], tokens, logits, 0);
   }
   if (single.size() < 2) return out;
@@ -243,7 +236,7 @@ std::vector<Engine::Next> Engine::step(
   if (p.cache->shape().block > 0)
     batch = std::min<int64_t>(batch, static_cast<int64_t>(std::bit_ceil(together.size())));
   Context& run = p.run(together, {batch, 1, false});
-  const auto [next, logits] = results(run);
+  auto [next, logits] = results(run);
   for (const size_t i : single) take(out[i], next, logits, row[i]);
   return out;
 }
@@ -256,25 +249,22 @@ std::vector<float> Engine::all_logits(
   for (const int64_t token : tokens) p.check_token(token);
   p.check_room(0, static_cast<int64_t>(tokens.size()));
   std::vector<float> out;
-  const std::span<const int64_t> all(tokens);
   try {
-    for (size_t at = 0; at < tokens.size();) {
-      const auto left = static_cast<int64_t>(tokens.size() - at);
-      if (progress && !progress(static_cast<int64_t>(at), static_cast<int64_t>(tokens.size())))
-        throw Error(TENON_CANCELLED, "engine: reading was cancelled");
-      const int64_t time = p.next_time(left), count = std::min(time, left);
-      Context& run = p.run_one(0, all.subspan(at, static_cast<size_t>(count)), time, true);
-      const std::vector<float> logits = run.get<float>("logits");
-      out.insert(out.end(), logits.begin(),
-                 logits.begin() + static_cast<ptrdiff_t>(count * p.config.vocab));
-      at += static_cast<size_t>(count);
-    }
+    p.read_rows(0, tokens, false, progress, [&](std::span<const float> logits) {
+      out.insert(out.end(), logits.begin(), logits.end());
+    });
   } catch (...) {
     clear(0);
     throw;
   }
   clear(0);
   return out;
+}
+
+void Engine::hidden(const Piece& piece, const std::function<void(std::span<const float>)>& take,
+                    const std::function<bool(int64_t read, int64_t total)>& progress) {
+  parts_->check({&piece, 1});
+  parts_->read_rows(piece.slot, piece.tokens, true, progress, take);
 }
 
 Finish Engine::generate(const std::vector<int64_t>& prompt, const GenerateOptions& options,

@@ -64,11 +64,9 @@ struct GenerateOptions {
   std::function<bool(int64_t read, int64_t total)> progress{};
 };
 
-enum class Finish : uint8_t { length, end_token, context_full, stopped };
+struct EmbedOptions;
 
-// True if the model is a file, which must be a GGUF file, and false if it is a folder. Throws
-// NOT_FOUND if nothing is there, and IO_ERROR if it is neither.
-bool is_model_file(const std::string& path);
+enum class Finish : uint8_t { length, end_token, context_full, stopped };
 
 class Engine {
  public:
@@ -131,6 +129,16 @@ class Engine {
   std::vector<float> all_logits(
       const std::vector<int64_t>& tokens,
       const std::function<bool(int64_t read, int64_t total)>& progress = {});
+
+  // ---- Hidden states
+
+  // Appends the tokens of a piece as step() does. Gives `take` the hidden states behind the last
+  // norm, some tokens at a time: rows [tokens, dim].
+  void hidden(const Piece& piece, const std::function<void(std::span<const float> rows)>& take,
+              const std::function<bool(int64_t read, int64_t total)>& progress = {});
+  // One vector [dim] for each text: embedding.hpp.
+  std::vector<float> embed(std::span<const std::vector<int64_t>> texts,
+                           const EmbedOptions& options);
 
  private:
   struct Parts;

@@ -29,7 +29,7 @@ struct Engine::Parts {
   };
   struct Key {
     int64_t batch, time;
-    bool all_logits;
+    bool all_logits, hidden = false;
     auto operator<=>(const Key&) const = default;
   };
 
@@ -61,6 +61,7 @@ struct Engine::Parts {
             .batch = key.batch,
             .time = key.time,
             .all_logits = key.all_logits,
+            .hidden = key.hidden,
             .compute = options.compute,
             .cache = options.cache,
             .block_product = block_product(),
@@ -187,9 +188,10 @@ struct Engine::Parts {
   }
 
   // Runs a step for one sequence.
-  Context& run_one(int64_t slot, std::span<const int64_t> tokens, int64_t time, bool all_logits) {
+  Context& run_one(int64_t slot, std::span<const int64_t> tokens, int64_t time, bool all_logits,
+                   bool hidden = false) {
     const Part part{slot, tokens};
-    return run({&part, 1}, {1, time, all_logits});
+    return run({&part, 1}, {1, time, all_logits, hidden});
   }
 
   // Reads the tokens step by step. Returns the context of the last one, or nothing if `progress`
@@ -206,6 +208,25 @@ struct Engine::Parts {
       at += count;
     }
     return last;
+  }
+
+  // The same. Gives `take` a row of numbers for each token: its hidden state or its logits.
+  void read_rows(int64_t slot, std::span<const int64_t> tokens, bool hidden,
+                 const std::function<bool(int64_t, int64_t)>& progress,
+                 const std::function<void(std::span<const float>)>& take) {
+    const auto total = static_cast<int64_t>(tokens.size());
+    for (int64_t at = 0; at < total;) {
+      if (progress && !progress(at, total))
+        throw Error(TENON_CANCELLED, "engine: reading was cancelled");
+      const int64_t time = next_time(total - at), count = std::min(time, total - at);
+      Context& run =
+          run_one(slot, tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(count)), time,
+                  !hidden, hidden);
+      const std::vector<float> rows = run.get<float>(hidden ? "hidden" : "logits");
+      take(
+          std::span(rows).first(static_cast<size_t>(count * (hidden ? config.dim : config.vocab))));
+      at += count;
+    }
   }
 };
 

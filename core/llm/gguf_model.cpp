@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "llm/embedding.hpp"
 #include "llm/files/config_keys.hpp"
 #include "llm/files/families.hpp"
 
@@ -95,6 +96,12 @@ ModelConfig GgufModel::config() const {
   config.rope_interleaved = family.permuted;
   config.outputs_first = std::ranges::any_of(
       family.names, [](const files::NamePair& pair) { return pair.change == Change::turned; });
+  const std::string pooling = std::string(family.gguf) + ".pooling_type";
+  try {
+    if (model_->has(pooling)) set_gguf_pooling(model_->number<int64_t>(pooling), config);
+  } catch (const Error& e) {
+    throw Error(e.code(), file_ + ": " + e.what());
+  }
   return config;
 }
 

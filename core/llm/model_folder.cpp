@@ -34,6 +34,17 @@ std::set<std::string> indexed_files(const std::string& index) {
 
 }  // namespace
 
+bool is_model_file(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (status.type() == std::filesystem::file_type::not_found)
+    throw Error(TENON_NOT_FOUND, path + ": no such file or folder");
+  if (error) throw Error(TENON_IO_ERROR, path + ": " + error.message());
+  if (std::filesystem::is_directory(status)) return false;
+  if (std::filesystem::is_regular_file(status)) return true;
+  throw Error(TENON_IO_ERROR, path + ": expected a folder or a GGUF file");
+}
+
 std::optional<std::string> read_if_there(const std::string& path) {
   constexpr uintmax_t kMost = 64 << 20;
   std::error_code error;

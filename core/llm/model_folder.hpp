@@ -8,6 +8,10 @@
 
 namespace tenon::llm {
 
+// True if the model is a file, which must be a GGUF file, and false if it is a folder. Throws
+// NOT_FOUND if nothing is there, and IO_ERROR if it is neither.
+bool is_model_file(const std::string& path);
+
 // The content of a small file. Throws NOT_FOUND if it does not exist.
 std::string read_text(const std::string& path);
 // The same, or nothing if the file does not exist.

@@ -106,8 +106,19 @@ std::vector<Engine::Next> Session::step(std::span<const Engine::Piece> pieces, b
 
 std::vector<float> Session::all_logits(const std::vector<int64_t>& tokens) {
   const uint64_t cancels = cancels_;
-  slot(0).tokens.clear(), ++slot(0).version;
+  forget(0);
   return engine_.all_logits(tokens, [&](int64_t, int64_t) { return cancels_ == cancels; });
+}
+
+std::vector<float> Session::embed(std::span<const std::vector<int64_t>> texts,
+                                  EmbedOptions options) {
+  engine_.length(options.slot);  // checks the slot
+  forget(options.slot);
+  options.progress = [cancels = cancels_.load(), other = std::move(options.progress), this](
+                         int64_t read, int64_t total) {
+    return cancels_ == cancels && (!other || other(read, total));
+  };
+  return engine_.embed(texts, options);
 }
 
 int64_t Session::truncate(int64_t index, int64_t length) {
@@ -212,7 +223,7 @@ Engine::Next Generation::read_prompt() {
 
 const GenerationPiece& Generation::next() {
   piece_.text.clear();
-  piece_.token = -1, piece_.logprob = 0;
+  piece_.token = -1, piece_.logprob = 0, piece_.top.clear();
   if (ended_) return piece_;
   check_unchanged();
   try {
@@ -231,8 +242,9 @@ const GenerationPiece& Generation::next() {
     if (most_likely_) {
       add(next.token);
     } else {
-      const Sampled drawn = sampler_.draw(next.logits);
+      Sampled drawn = sampler_.draw(next.logits);
       piece_.logprob = options_.sampling.top_logprobs >= 0 ? drawn.logprob : 0;
+      piece_.top = std::move(drawn.top);
       add(drawn.token);
     }
     return piece_;

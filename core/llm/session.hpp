@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "llm/embedding.hpp"
 #include "llm/engine.hpp"
 #include "llm/guided_sampler.hpp"
 #include "llm/model_text.hpp"
@@ -33,6 +34,8 @@ class Session {
 
   std::vector<Engine::Next> step(std::span<const Engine::Piece> pieces, bool want_logits);
   std::vector<float> all_logits(const std::vector<int64_t>& tokens);
+  // Vectors [texts, dim]. Uses and clears the slot of the options.
+  std::vector<float> embed(std::span<const std::vector<int64_t>> texts, EmbedOptions options);
   int64_t length(int64_t slot) const { return engine_.length(slot); }
   // Returns the length that is left: 0 if the model cannot forget a part.
   int64_t truncate(int64_t slot, int64_t length);
@@ -51,6 +54,7 @@ class Session {
   std::vector<Engine::Next> run(std::span<const Engine::Piece> pieces, bool want_logits,
                                 const std::function<bool(int64_t, int64_t)>& progress);
   void after_failure(std::span<const Engine::Piece> pieces);
+  void forget(int64_t index) { slot(index).tokens.clear(), ++slot(index).version; }
 
   Runtime runtime_;
   Engine engine_;
@@ -78,6 +82,7 @@ struct GenerationPiece {
   int64_t token = -1;
   Finish finish = none;
   float logprob = 0;  // if sampling.top_logprobs asks for it
+  std::vector<TokenLogprob> top;
   int64_t stop = -1;
   int64_t prompt_tokens = 0, cached_tokens = 0, tokens = 0;
 };
@@ -89,12 +94,14 @@ class Generation {
              GenerationOptions options);
   // After the last piece, returns it again without text and token.
   const GenerationPiece& next();
+  // Ends it at its next step. From any thread.
+  void cancel() { cancelled_ = true; }
 
  private:
   void check_unchanged() const;
   Engine::Next read_prompt();
   Engine::Next read(std::span<const int64_t> tokens, bool wanted);
-  bool is_cancelled() const { return session_->cancels_ != cancels_; }
+  bool is_cancelled() const { return cancelled_ || session_->cancels_ != cancels_; }
   void add(int64_t token);
   void end(GenerationPiece::Finish finish);
 
@@ -106,6 +113,7 @@ class Generation {
   StopStrings stops_;
   bool most_likely_;  // the token of the device is the one
   uint64_t version_ = 0, cancels_ = 0;
+  std::atomic<bool> cancelled_{false};
   bool began_ = false, ended_ = false, failed_ = false;
   GenerationPiece piece_;
 };

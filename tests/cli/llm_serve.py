@@ -2,7 +2,7 @@
 """`tenon llm serve` as clients meet it: answers, streams, errors, many clients at once, and how it stops.
 
 llm_serve.py TENON TEMPLATE_PLUGIN"""
-import concurrent.futures, http.client, json, os, random, re, signal, socket, subprocess, sys, tempfile, time
+import array, base64, concurrent.futures, http.client, json, os, random, re, signal, socket, subprocess, sys, tempfile, time
 
 import tiny_model
 
@@ -114,6 +114,33 @@ def schemas(server):
     check("a keyword that nobody knows is refused", status == 400 and "not" in j["error"]["message"], (status, j))
 
 
+def embeddings(server, folder):
+    texts = ["Hello", "some other text " * 20, "a"]
+    listed = subprocess.run([TENON, "llm", "embed", folder, *texts, "--device", "cpu"], capture_output=True, text=True, check=True)
+    wanted = [json.loads(line)["embedding"] for line in listed.stdout.splitlines()]
+    status, j = server.ask("POST", "/v1/embeddings", {"input": texts, "model": "tiny"})
+    made = [d["embedding"] for d in j["data"]] if status == 200 else j
+    check("embeddings are those of llm embed", made == wanted, (made, wanted))
+    check("usage of embeddings", j["usage"]["prompt_tokens"] == sum(map(len, texts)), j["usage"])
+    coded = server.ask("POST", "/v1/embeddings", {"input": texts, "encoding_format": "base64"})[1]["data"]
+    exact = [list(array.array("f", base64.b64decode(d["embedding"]))) for d in coded]
+    check("base64", exact == [list(array.array("f", v)) for v in wanted], exact)
+    tokens = [list(t.encode()) for t in texts]
+    check("token ids", [d["embedding"] for d in server.ask("POST", "/v1/embeddings", {"input": tokens})[1]["data"]] == wanted)
+    short = server.ask("POST", "/v1/embeddings", {"input": texts[0], "dimensions": 8})[1]["data"][0]["embedding"]
+    length = sum(v * v for v in wanted[0][:8]) ** 0.5
+    check("dimensions", len(short) == 8 and max(abs(a - b / length) for a, b in zip(short, wanted[0])) < 1e-6, short)
+    prompt = "an answer beside embeddings"
+    alone = server.text(prompt, max_tokens=40, ignore_eos=True)
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        answers = [pool.submit(server.text, prompt, max_tokens=40, ignore_eos=True) for _ in range(3)]
+        others = [pool.submit(server.ask, "POST", "/v1/embeddings", {"input": texts * 5}) for _ in range(6)]
+        check("answers beside embeddings are those alone", all(a.result() == alone for a in answers))
+        check("embeddings beside answers are those alone",
+              all([d["embedding"] for d in o.result()[1]["data"]] == wanted * 5 for o in others))
+    check("embeddings are counted", "tenon_embeddings_total 100\n" in server.ask("GET", "/metrics")[1])
+
+
 def errors(server):
     for path, body, status, word in [
             ("/v1/completions", "{", 400, "JSON"), ("/v1/completions", {}, 400, "prompt"),
@@ -124,7 +151,7 @@ def errors(server):
             ("/v1/completions", {"prompt": ""}, 400, "no tokens"),
             ("/v1/chat/completions", {"messages": [{"role": "odd", "content": "a"}]}, 400, "unknown role odd"),
             ("/v1/nothing", {}, 404, "no such path"),
-            ("/v1/embeddings", {"input": "a"}, 400, "embeddings")]:
+            ("/v1/embeddings", {"input": ["a", "b" * 401]}, 400, "input 1 has 401 tokens; expected 1 to 400")]:
         got, j = server.ask("POST", path, body)
         check(f"{path} {str(body)[:40]}", got == status and word in j["error"]["message"], (got, j))
     check("GET where POST belongs", server.ask("GET", "/v1/completions")[0] == 405)
@@ -203,6 +230,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         tiny = str(tiny_model.make(folder + "/tiny"))
         server = Server(tiny, "--slots", "3", "--chunk", "8", "--context", "400")
+        embeddings(server, tiny)
         for part in (usual, sampling, schemas, errors, many):
             part(server)
         code, rest = server.stop()
@@ -229,6 +257,12 @@ def main():
         text = "data: {}\n" + r.read().decode()
         check("the answer ended", text.endswith("data: [DONE]\n\n"), text[-200:])
         check("SIGTERM ends it once the answer has ended", server.process.wait(timeout=60) == 0)
+
+        server = Server(tiny, "--pooling", "last")
+        listed = subprocess.run([TENON, "llm", "embed", tiny, "Hello", "--pooling", "last", "--device", "cpu"], capture_output=True, text=True)
+        made = server.ask("POST", "/v1/embeddings", {"input": "Hello"})[1]["data"][0]["embedding"]
+        check("--pooling", made == json.loads(listed.stdout)["embedding"], made)
+        server.stop()
 
         busy = socket.create_server(("127.0.0.1", 0))
         done = subprocess.run([TENON, "llm", "serve", tiny, "--port", str(busy.getsockname()[1])], capture_output=True, text=True)

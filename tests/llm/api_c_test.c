@@ -77,12 +77,12 @@ int main(void) {
   how.struct_size = sizeof how;
   how.max_tokens = 5;
   how.flags = TENON_LLM_IGNORE_END;
-  const int32_t beyond = 262;
+  const int32_t beyond[2] = {262, 262};
   REFUSED(tenon_llm_generate(llm, NULL, 3, &how, &generation), TENON_INVALID_ARGUMENT,
           "prompt is NULL");
   REFUSED(tenon_llm_generate(llm, NULL, 0, &how, &generation), TENON_INVALID_ARGUMENT,
           "prompt of 1 to 512");
-  REFUSED(tenon_llm_generate(llm, &beyond, 1, &how, &generation), TENON_INVALID_ARGUMENT,
+  REFUSED(tenon_llm_generate(llm, beyond, 1, &how, &generation), TENON_INVALID_ARGUMENT,
           "0 to 261, got 262");
   how.stop_count = 1;
   REFUSED(tenon_llm_generate(llm, tenon_llm_tokens_data(tokens), 6, &how, &generation),
@@ -119,6 +119,41 @@ int main(void) {
   REFUSED(tenon_llm_logits(llm, tenon_llm_tokens_data(tokens), 2, NULL, 524),
           TENON_INVALID_ARGUMENT, "out_logits is NULL");
   CHECK(!tenon_llm_logits(llm, tenon_llm_tokens_data(tokens), 2, logits, 2 * 262));
+  static float vectors[2 * 32];
+  const uint64_t lengths[2] = {2, 4};
+  tenon_llm_embed_options embed = {0};
+  REFUSED(tenon_llm_embed(llm, tenon_llm_tokens_data(tokens), lengths, 2, &embed, vectors, 64),
+          TENON_INVALID_ARGUMENT, "struct_size is 0");
+  embed.struct_size = sizeof embed;
+  REFUSED(tenon_llm_embed(llm, tenon_llm_tokens_data(tokens), lengths, 2, &embed, vectors, 63),
+          TENON_INVALID_ARGUMENT, "number_count: expected 64, got 63");
+  REFUSED(tenon_llm_embed(llm, tenon_llm_tokens_data(tokens), lengths, 2, &embed, NULL, 64),
+          TENON_INVALID_ARGUMENT, "out_vectors is NULL");
+  embed.pooling = 9;
+  REFUSED(tenon_llm_embed(llm, tenon_llm_tokens_data(tokens), lengths, 2, &embed, vectors, 64),
+          TENON_INVALID_ARGUMENT, "TENON_LLM_POOLING_*, got 9");
+  embed.pooling = TENON_LLM_POOLING_LAST;
+  embed.flags = 2;
+  REFUSED(tenon_llm_embed(llm, tenon_llm_tokens_data(tokens), lengths, 2, &embed, vectors, 64),
+          TENON_INVALID_ARGUMENT, "flags");
+  embed.flags = 0;
+  embed.slot = 1;
+  REFUSED(tenon_llm_embed(llm, tenon_llm_tokens_data(tokens), lengths, 2, &embed, vectors, 64),
+          TENON_INVALID_ARGUMENT, "slot from 0 to 0, got 1");
+  embed.slot = 0;
+  const uint64_t empty[2] = {2, 0}, many[2] = {2, UINT64_MAX};
+  REFUSED(tenon_llm_embed(llm, tenon_llm_tokens_data(tokens), empty, 2, &embed, vectors, 64),
+          TENON_INVALID_ARGUMENT, "text 1: expected 1 to 512 tokens");
+  REFUSED(tenon_llm_embed(llm, tenon_llm_tokens_data(tokens), many, 2, &embed, vectors, 64),
+          TENON_INVALID_ARGUMENT, "counts: expected at most 512");
+  REFUSED(tenon_llm_embed(llm, beyond, lengths, 1, NULL, vectors, 32), TENON_INVALID_ARGUMENT,
+          "text 0: expected token ids from 0 to 261, got");
+  CHECK(!tenon_llm_embed(llm, tenon_llm_tokens_data(tokens), lengths, 2, &embed, vectors, 64));
+  CHECK(!tenon_llm_embed(llm, NULL, NULL, 0, NULL, NULL, 0));
+  double squares = 0;
+  for (int i = 32; i < 64; ++i) squares += vectors[i] * vectors[i];
+  CHECK(squares > 0.9999 && squares < 1.0001);
+
   const int64_t slots[1] = {0};
   const uint64_t counts[1] = {UINT64_MAX};
   REFUSED(tenon_llm_step(llm, slots, counts, 1, tenon_llm_tokens_data(tokens), NULL, NULL, 0),

@@ -184,6 +184,27 @@ TEST_SUITE("llm/api") {
     const double expected = row[static_cast<size_t>(first.token)] - std::log(sum);
     CHECK(first.logprob == doctest::Approx(expected).epsilon(1e-4));
 
+    greedy.top_logprobs = 3;
+    Generation likely = e.generate(prompt, greedy);
+    const Piece top = likely.next();
+    REQUIRE(top.top_tokens.size() == 3);
+    REQUIRE(top.top_logprobs.size() == 3);
+    CHECK(top.top_tokens[0] == first.token);
+    CHECK(top.top_logprobs[0] == top.logprob);
+    CHECK(top.logprob == first.logprob);
+    std::vector<float> sorted(row.begin(), row.end());
+    std::ranges::sort(sorted, std::greater<>());
+    for (size_t i = 0; i < 3; ++i) {
+      CHECK(row[static_cast<size_t>(top.top_tokens[i])] == sorted[i]);
+      CHECK(top.top_logprobs[i] == doctest::Approx(sorted[i] - std::log(sum)).epsilon(1e-4));
+    }
+    while (likely.next().finish == Finish::running) {
+    }
+    CHECK(likely.next().top_tokens.empty());  // again the last piece, without a token
+    greedy.top_logprobs = 263;
+    CHECK(code_of([&] { e.generate(prompt, greedy); }) == TENON_INVALID_ARGUMENT);
+    greedy.top_logprobs = 0;
+
     greedy.logit_bias = {{first.token, -INFINITY}};
     CHECK(e.complete(prompt, greedy).tokens[0] != first.token);
     greedy.logit_bias = {{65, 1e6f}};
@@ -199,6 +220,23 @@ TEST_SUITE("llm/api") {
     CHECK(p.tokens == 3);
     CHECK(stopped.next().token == -1);  // again the last one
     CHECK(stopped.next().finish == Finish::stop_string);
+  }
+
+  TEST_CASE("generation: one is cancelled, the other goes on") {
+    Engine& e = rig().engine;
+    GenerateOptions second = kEight;
+    second.slot = 1;
+    Generation a = e.generate(Tokens{65, 66}, kEight), b = e.generate(Tokens{67}, second);
+    a.next(), b.next();
+    std::thread([&] { a.cancel(); }).join();
+    CHECK(a.next().finish == Finish::cancelled);
+    while (b.next().finish == Finish::running) {
+    }
+    CHECK(b.next().finish == Finish::max_tokens);
+    Generation c = e.generate(Tokens(400, 65), kEight);
+    c.cancel();
+    CHECK(c.next().finish == Finish::cancelled);
+    CHECK(e.length(0) < 400);  // the prompt was not read
   }
 
   TEST_CASE("generate: answers follow an expression or a schema") {

@@ -2,6 +2,8 @@
 // The options of the engine: one table, one reading.
 #include "cli/llm/options.hpp"
 
+#include <filesystem>
+
 #include "cli/modes.hpp"
 
 namespace tenon::cli {
@@ -65,6 +67,33 @@ llm::EngineOptions engine_options(const Args& args, int64_t slots) {
           .cache = dtype_of(args, "--cache"),
           .products = products_of(args),
           .executable = executable_options(args)};
+}
+
+std::vector<int64_t> ids_of(const std::string& text) {
+  std::vector<int64_t> ids;
+  for (const std::string& word : list_of(text)) {
+    size_t end = 0;
+    int64_t id = -1;
+    try {
+      id = std::stoll(word, &end);
+    } catch (const std::exception&) {
+      end = 0;
+    }
+    if (word.empty() || end != word.size() || id < 0)
+      throw UsageError("--ids: expected numbers separated by commas, got '" + word + "'");
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+llm::ModelText text_of(const std::string& model) {
+  try {
+    return llm::ModelText::read(model);
+  } catch (const Error& e) {
+    std::error_code error;
+    if (e.code() != TENON_NOT_FOUND || !std::filesystem::exists(model, error)) throw;
+    throw Error(e.code(), e.what() + std::string("; hint: --ids needs no tokenizer"));
+  }
 }
 
 const std::string& model_of(const Args& args) {

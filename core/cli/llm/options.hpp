@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What llm run, llm serve and llm bench share: the model, and the options of the engine.
+// What the commands of language models share: the model, its text, and the options of the engine.
 #pragma once
 
 #include <string>
@@ -7,6 +7,7 @@
 
 #include "cli/command.hpp"
 #include "llm/engine.hpp"
+#include "llm/model_text.hpp"
 
 namespace tenon::cli {
 
@@ -16,5 +17,9 @@ std::vector<Option> with_engine_options(std::vector<Option> own);
 llm::EngineOptions engine_options(const Args& args, int64_t slots);
 // The first word. Throws UsageError if there is none.
 const std::string& model_of(const Args& args);
+// The tokenizer and the chat template of a model.
+llm::ModelText text_of(const std::string& model);
+// Numbers between commas: the value of --ids. Throws UsageError.
+std::vector<int64_t> ids_of(const std::string& text);
 
 }  // namespace tenon::cli

@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <optional>
@@ -67,23 +66,6 @@ const std::vector<Option>& run_options() {
   return options;
 }
 
-Ids ids_of(const std::string& text) {
-  Ids ids;
-  for (const std::string& word : list_of(text)) {
-    size_t end = 0;
-    int64_t id = -1;
-    try {
-      id = std::stoll(word, &end);
-    } catch (const std::exception&) {
-      end = 0;
-    }
-    if (word.empty() || end != word.size() || id < 0)
-      throw UsageError("--ids: expected numbers separated by commas, got '" + word + "'");
-    ids.push_back(id);
-  }
-  return ids;
-}
-
 // The prompt of the command line or of a file. Nothing: the user types a conversation.
 std::optional<std::string> prompt_of(const Args& args) {
   if (args.has("--prompt")) {
@@ -108,16 +90,6 @@ llm::SampleOptions sampling_of(const Args& args) {
           .min_p = args.number("--min-p", 0, 0, 1),
           .repetition_penalty = args.number("--repeat-penalty", 1, 1e-3, 1e3),
           .seed = static_cast<uint64_t>(args.integer("--seed", 0, 0, INT64_MAX))};
-}
-
-llm::ModelText text_of(const std::string& model) {
-  try {
-    return llm::ModelText::read(model);
-  } catch (const Error& e) {
-    std::error_code error;
-    if (e.code() != TENON_NOT_FOUND || !std::filesystem::exists(model, error)) throw;
-    throw Error(e.code(), e.what() + std::string("; hint: --ids needs no tokenizer"));
-  }
 }
 
 // Prints an answer as it comes: text, or ids between commas.

@@ -34,6 +34,11 @@ const std::vector<Option>& serve_options() {
        .value = "TEXT",
        .help = "name of the model for clients",
        .otherwise = "the last part of MODEL"},
+      {.name = "--pooling",
+       .value = "KIND",
+       .help = "embedding of a text: the mean over its tokens, or its first or last token",
+       .otherwise = "as the model's files say, else mean",
+       .choices = {"mean", "cls", "last"}},
       {.name = "--slots",
        .value = "N",
        .help = "most requests that are answered at the same time",
@@ -112,7 +117,8 @@ int serve(const Args& args) {
   llm::EngineOptions options = engine_options(args, args.integer("--slots", 4, 1, 1024));
   options.cache_tokens = args.integer("--cache-tokens", 0, 2, int64_t{1} << 40);
   llm::Engine engine(runtime, model, options);
-  s::EngineServed served(name_of(args), std::move(engine), std::move(text), waiting);
+  s::EngineServed served(name_of(args), std::move(engine), std::move(text), waiting,
+                         llm::pooling_of_name(args.text("--pooling")));
   api = std::make_unique<s::Api>(served, key);
   std::cerr << "tenon: " << served.name() << " on http://"
             << (host.find(':') == std::string::npos ? host : "[" + host + "]") << ":"

@@ -19,6 +19,8 @@ struct tenon_llm {
 };
 struct tenon_llm_generation {
   tenon::llm::Generation generation;
+  std::vector<int32_t> top_tokens{};  // of the last piece
+  std::vector<float> top_logprobs{};
 };
 struct tenon_llm_decoder {
   std::shared_ptr<tenon::llm::Session> session;

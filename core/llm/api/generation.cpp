@@ -30,7 +30,7 @@ GenerationOptions options_of(const tenon_llm_generate_options& o) {
   s.min_p = o.min_p;
   s.temperature = o.temperature;
   s.seed = o.seed;
-  s.top_logprobs = o.flags & TENON_LLM_LOGPROBS ? 0 : -1;
+  s.top_logprobs = o.top_logprobs || o.flags & TENON_LLM_LOGPROBS ? o.top_logprobs : int64_t{-1};
   if (o.progress)
     out.progress = [call = o.progress, user = o.progress_user](int64_t read, int64_t total) {
       return call(user, static_cast<uint64_t>(read), static_cast<uint64_t>(total)) == 0;
@@ -75,8 +75,20 @@ tenon_status* tenon_llm_generation_next(tenon_llm_generation* generation,
     out.prompt_tokens = static_cast<uint64_t>(p.prompt_tokens);
     out.cached_tokens = static_cast<uint64_t>(p.cached_tokens);
     out.tokens = static_cast<uint64_t>(p.tokens);
+    g.top_tokens.clear(), g.top_logprobs.clear();
+    for (const TokenLogprob& t : p.top) {
+      g.top_tokens.push_back(static_cast<int32_t>(t.token));
+      g.top_logprobs.push_back(t.logprob);
+    }
+    out.top_tokens = g.top_tokens.data();
+    out.top_logprobs = g.top_logprobs.data();
+    out.top_count = g.top_tokens.size();
     give(*out_piece, out, "out_piece");
   });
+}
+
+void tenon_llm_generation_cancel(tenon_llm_generation* generation) {
+  if (generation) generation->generation.cancel();
 }
 
 void tenon_llm_cancel(tenon_llm* llm) {

@@ -79,6 +79,28 @@ EngineOptions options_of(const tenon_llm_options& o) {
   return out;
 }
 
+// By Pooling.
+constexpr uint32_t kPoolings[] = {TENON_LLM_POOLING_MEAN, TENON_LLM_POOLING_CLS,
+                                  TENON_LLM_POOLING_LAST};
+
+EmbedOptions options_of(const tenon_llm_embed_options& o) {
+  check_flags(o.flags, TENON_LLM_NOT_NORMALIZED);
+  EmbedOptions out;
+  out.slot = o.slot;
+  if (o.pooling != TENON_LLM_POOLING_MODEL) {
+    const auto* at = std::ranges::find(kPoolings, o.pooling);
+    if (at == std::end(kPoolings))
+      refuse("pooling: expected TENON_LLM_POOLING_*, got " + std::to_string(o.pooling));
+    out.pooling = static_cast<Pooling>(at - kPoolings);
+  }
+  out.normalize = (o.flags & TENON_LLM_NOT_NORMALIZED) == 0;
+  if (o.progress)
+    out.progress = [call = o.progress, user = o.progress_user](int64_t read, int64_t total) {
+      return call(user, static_cast<uint64_t>(read), static_cast<uint64_t>(total)) == 0;
+    };
+  return out;
+}
+
 Session& session_of(const tenon_llm* llm) { return *need(llm, "llm").session; }
 
 tenon::llm::ChatJson json_of(tenon_str text, const char* what, tenon::llm::ChatJson otherwise) {
@@ -125,6 +147,7 @@ tenon_status* tenon_llm_get_facts(const tenon_llm* llm, tenon_llm_facts* out_fac
     f.has_chat_template = s.has_text() && s.text().has_chat();
     f.bos_token = s.has_text() ? s.text().tokenizer().bos().value_or(-1) : -1;
     f.recurrent = c.recurrent();
+    f.pooling = c.other_pooling.empty() ? kPoolings[static_cast<size_t>(c.pooling)] : 0;
     give(need(out_facts, "out_facts"), f, "out_facts");
   });
 }
@@ -208,6 +231,31 @@ tenon_status* tenon_llm_apply_chat_template(const tenon_llm* llm, const tenon_ll
       refuse("tools: expected a list of objects");
     if (!options.extra.is_object()) refuse("variables: expected an object");
     *out_text = new_text(session_of(llm).text().chat_text(options));
+  });
+}
+
+// ---- Embeddings
+
+tenon_status* tenon_llm_embed(tenon_llm* llm, const int32_t* tokens, const uint64_t* counts,
+                              uint32_t text_count, const tenon_llm_embed_options* options,
+                              float* out_vectors, uint64_t number_count) {
+  return door("tenon_llm_embed", [&] {
+    Session& s = session_of(llm);
+    if (text_count)
+      need(tokens, "tokens"), need(counts, "counts"), need(out_vectors, "out_vectors");
+    if (const uint64_t expected = text_count * static_cast<uint64_t>(s.config().dim);
+        number_count != expected)
+      refuse("number_count: expected " + std::to_string(expected) + ", got " +
+             std::to_string(number_count));
+    std::vector<std::vector<int64_t>> texts;
+    for (uint32_t i = 0; i < text_count; ++i) {
+      if (counts[i] > static_cast<uint64_t>(s.context()))
+        refuse("counts: expected at most " + std::to_string(s.context()) +
+               " tokens for a text, the context, got " + std::to_string(counts[i]));
+      texts.emplace_back(tokens, tokens + counts[i]);
+      tokens += counts[i];
+    }
+    std::ranges::copy(s.embed(texts, options_of(taken(options, "options"))), out_vectors);
   });
 }
 

@@ -124,6 +124,16 @@ void read_window(ConfigReader& r, ModelConfig& c, int64_t otherwise) {
   c.local.assign(static_cast<size_t>(c.layers), true);
 }
 
+namespace {
+
+// LlamaModel for LlamaForCausalLM, Gemma3TextModel for Gemma3ForCausalLM: the class without a head.
+bool is_base_class(const std::string& name, std::string_view with_head) {
+  const size_t end = std::min(with_head.find("ForCausalLM"), with_head.find("LMHeadModel"));
+  return name.starts_with(with_head.substr(0, end)) && name.ends_with("Model") && name != with_head;
+}
+
+}  // namespace
+
 ModelConfig parse_config(const std::string& text, const std::string& file) {
   const Json json = parse_object(text, file);
   ConfigReader r(json, file);
@@ -133,14 +143,18 @@ ModelConfig parse_config(const std::string& text, const std::string& file) {
     if (a->model_type == type) c.architecture = a;
   if (!c.architecture) r.refuse("model_type", "one of " + known_types());
   const std::vector<std::string> classes = r.texts("architectures");
-  if (!classes.empty() && std::ranges::find(classes, c.architecture->class_name) == classes.end())
-    r.refuse("architectures", "'" + std::string(c.architecture->class_name) + "'");
+  const std::string_view with_head = c.architecture->class_name;
+  const bool base = std::ranges::any_of(
+      classes, [&](const std::string& name) { return is_base_class(name, with_head); });
+  if (!classes.empty() && !base && std::ranges::find(classes, with_head) == classes.end())
+    r.refuse("architectures", "'" + std::string(with_head) + "'");
   c.quantization = read_quantization(r);
   ignore_harmless(r);
   c.vocab = r.size("vocab_size", {}, int64_t{1} << 24);
   c.dtype = read_dtype(r);
   c.end_tokens = r.integers("eos_token_id");
   c.architecture->read(r, c);
+  c.headless = base && !c.tied;
   r.refuse_unread();
   return c;
 }

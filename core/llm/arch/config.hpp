@@ -40,6 +40,13 @@ struct MambaConfig {
   bool conv_bias = true, bias = false;
 };
 
+// How the hidden states of a text become one vector.
+enum class Pooling : uint8_t {
+  mean,  // of all tokens
+  cls,   // that of the first token
+  last   // that of the last token
+};
+
 struct ModelConfig {
   const Architecture* architecture = nullptr;
   int64_t vocab = 0, dim = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0;
@@ -67,6 +74,9 @@ struct ModelConfig {
   Quantization quantization{};
   tenon_dtype dtype = f32;               // that the file names: f32, f16 or bf16
   std::vector<int64_t> end_tokens = {};  // eos_token_id
+  Pooling pooling = Pooling::mean;       // unless the model's files name another one
+  std::string other_pooling = {};        // the name of one that tenon does not have
+  bool headless = false;                 // the files have no head: only hidden states can be had
 
   // Recurrent models keep a state of constant size, and read no padding.
   bool recurrent() const { return mamba.inner > 0; }
@@ -80,8 +90,10 @@ struct Architecture {
   void (*read)(ConfigReader& r, ModelConfig& c);
   // From token ids to the residual stream [batch, time, dim] behind the last layer.
   Value (*hidden)(Step& step);
-  // From rows [.., dim] of it to logits [.., vocab].
-  Value (*logits)(Step& step, Value x);
+  // The last norm of rows [.., dim] of it.
+  Value (*norm)(Step& step, Value x);
+  // From normed rows to logits [.., vocab].
+  Value (*head)(Step& step, Value normed);
 };
 const std::vector<const Architecture*>& architectures();
 

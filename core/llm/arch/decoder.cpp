@@ -118,8 +118,6 @@ Value decoder_head(Step& p, Value normed) {
   return p.multiply(normed, w, "lm_head", true, {}, {}, true);
 }
 
-Value decoder_logits(Step& p, Value x) {
-  return decoder_head(p, p.rms_norm(x, "model.norm", p.c.dim, p.c.norm_eps));
-}
+Value decoder_norm(Step& p, Value x) { return p.rms_norm(x, "model.norm", p.c.dim, p.c.norm_eps); }
 
 }  // namespace tenon::llm

@@ -171,9 +171,9 @@ Value hidden(Step& p) { return decoder_layers(p, attention, decoder_feed_forward
 
 }  // namespace
 
-const Architecture kDeepseekV2 = {"deepseek_v2", "DeepseekV2ForCausalLM", read_v2, hidden,
-                                  decoder_logits};
-const Architecture kDeepseekV3 = {"deepseek_v3", "DeepseekV3ForCausalLM", read_v3, hidden,
-                                  decoder_logits};
+const Architecture kDeepseekV2 = {
+    "deepseek_v2", "DeepseekV2ForCausalLM", read_v2, hidden, decoder_norm, decoder_head};
+const Architecture kDeepseekV3 = {
+    "deepseek_v3", "DeepseekV3ForCausalLM", read_v3, hidden, decoder_norm, decoder_head};
 
 }  // namespace tenon::llm

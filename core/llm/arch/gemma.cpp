@@ -133,12 +133,15 @@ Value first_hidden(Step& p) {
   return x;
 }
 
-Value logits(Step& p, Value x) { return decoder_head(p, norm(p, x, "model.norm", p.c.dim)); }
+Value last_norm(Step& p, Value x) { return norm(p, x, "model.norm", p.c.dim); }
 
 }  // namespace
 
-const Architecture kGemma = {"gemma", "GemmaForCausalLM", read_first, first_hidden, logits};
-const Architecture kGemma2 = {"gemma2", "Gemma2ForCausalLM", read_gemma2, hidden, logits};
-const Architecture kGemma3 = {"gemma3_text", "Gemma3ForCausalLM", read_gemma3, hidden, logits};
+const Architecture kGemma = {"gemma",      "GemmaForCausalLM", read_first,
+                             first_hidden, last_norm,          decoder_head};
+const Architecture kGemma2 = {"gemma2", "Gemma2ForCausalLM", read_gemma2,
+                              hidden,   last_norm,           decoder_head};
+const Architecture kGemma3 = {"gemma3_text", "Gemma3ForCausalLM", read_gemma3,
+                              hidden,        last_norm,           decoder_head};
 
 }  // namespace tenon::llm

@@ -78,14 +78,16 @@ Value hidden(Step& p) {
   return x;
 }
 
-Value logits(Step& p, Value x) {
+Value last_norm(Step& p, Value x) { return norm(p, x, "transformer.ln_f"); }
+
+Value head(Step& p, Value normed) {
   const ModelConfig& c = p.c;
   const Value w = p.weight(c.tied ? "transformer.wte.weight" : "lm_head.weight", {c.vocab, c.dim});
-  return p.multiply(norm(p, x, "transformer.ln_f"), w, "lm_head", true, {}, {}, true);
+  return p.multiply(normed, w, "lm_head", true, {}, {}, true);
 }
 
 }  // namespace
 
-const Architecture kGpt2 = {"gpt2", "GPT2LMHeadModel", read, hidden, logits};
+const Architecture kGpt2 = {"gpt2", "GPT2LMHeadModel", read, hidden, last_norm, head};
 
 }  // namespace tenon::llm

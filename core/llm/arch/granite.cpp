@@ -29,10 +29,10 @@ Value mlp(Step& p, Value normed, int64_t, const std::string& name, Value residua
 
 Value hidden(Step& p) { return decoder_layers(p, attention, mlp); }
 
-Value logits(Step& p, Value x) { return p.scaled(decoder_logits(p, x), p.c.logit_scale); }
+Value head(Step& p, Value x) { return p.scaled(decoder_head(p, x), p.c.logit_scale); }
 
 }  // namespace
 
-const Architecture kGranite = {"granite", "GraniteForCausalLM", read, hidden, logits};
+const Architecture kGranite = {"granite", "GraniteForCausalLM", read, hidden, decoder_norm, head};
 
 }  // namespace tenon::llm

@@ -26,11 +26,12 @@ void read_ministral3(ConfigReader& r, ModelConfig& c) {
 
 }  // namespace
 
-const Architecture kLlama = {"llama", "LlamaForCausalLM", read_llama, decoder_hidden,
-                             decoder_logits};
-const Architecture kMistral = {"mistral", "MistralForCausalLM", read_mistral, decoder_hidden,
-                               decoder_logits};
-const Architecture kMinistral3 = {"ministral3", "Ministral3ForCausalLM", read_ministral3,
-                                  decoder_hidden, decoder_logits};
+const Architecture kLlama = {"llama",        "LlamaForCausalLM", read_llama,
+                             decoder_hidden, decoder_norm,       decoder_head};
+const Architecture kMistral = {"mistral",      "MistralForCausalLM", read_mistral,
+                               decoder_hidden, decoder_norm,         decoder_head};
+const Architecture kMinistral3 = {"ministral3",    "Ministral3ForCausalLM",
+                                  read_ministral3, decoder_hidden,
+                                  decoder_norm,    decoder_head};
 
 }  // namespace tenon::llm

@@ -119,16 +119,19 @@ Value hidden(Step& p) {
   return x;
 }
 
-Value logits(Step& p, Value x) {
+Value last_norm(Step& p, Value x) {
+  return p.rms_norm(x, "backbone.norm_f", p.c.dim, p.c.norm_eps);
+}
+
+Value head(Step& p, Value normed) {
   const ModelConfig& c = p.c;
   const Value w =
       p.weight(c.tied ? "backbone.embeddings.weight" : "lm_head.weight", {c.vocab, c.dim});
-  return p.multiply(p.rms_norm(x, "backbone.norm_f", c.dim, c.norm_eps), w, "lm_head", true, {}, {},
-                    true);
+  return p.multiply(normed, w, "lm_head", true, {}, {}, true);
 }
 
 }  // namespace
 
-const Architecture kMamba = {"mamba", "MambaForCausalLM", read, hidden, logits};
+const Architecture kMamba = {"mamba", "MambaForCausalLM", read, hidden, last_norm, head};
 
 }  // namespace tenon::llm

@@ -29,6 +29,7 @@ Value hidden(Step& p) { return decoder_layers(p, decoder_attention, mixture); }
 
 }  // namespace
 
-const Architecture kMixtral = {"mixtral", "MixtralForCausalLM", read, hidden, decoder_logits};
+const Architecture kMixtral = {"mixtral", "MixtralForCausalLM", read,
+                               hidden,    decoder_norm,         decoder_head};
 
 }  // namespace tenon::llm

@@ -42,6 +42,6 @@ Value hidden(Step& p) {
 
 }  // namespace
 
-const Architecture kOlmo2 = {"olmo2", "Olmo2ForCausalLM", read, hidden, decoder_logits};
+const Architecture kOlmo2 = {"olmo2", "Olmo2ForCausalLM", read, hidden, decoder_norm, decoder_head};
 
 }  // namespace tenon::llm

@@ -40,6 +40,6 @@ Value hidden(Step& p) { return decoder_layers(p, attention, mlp); }
 
 }  // namespace
 
-const Architecture kPhi3 = {"phi3", "Phi3ForCausalLM", read, hidden, decoder_logits};
+const Architecture kPhi3 = {"phi3", "Phi3ForCausalLM", read, hidden, decoder_norm, decoder_head};
 
 }  // namespace tenon::llm

@@ -57,13 +57,13 @@ void read_qwen2_moe(ConfigReader& r, ModelConfig& c) {
 
 }  // namespace
 
-const Architecture kQwen2 = {"qwen2", "Qwen2ForCausalLM", read_qwen2, decoder_hidden,
-                             decoder_logits};
-const Architecture kQwen3 = {"qwen3", "Qwen3ForCausalLM", read_qwen3, decoder_hidden,
-                             decoder_logits};
-const Architecture kQwen3Moe = {"qwen3_moe", "Qwen3MoeForCausalLM", read_qwen3_moe, decoder_hidden,
-                                decoder_logits};
-const Architecture kQwen2Moe = {"qwen2_moe", "Qwen2MoeForCausalLM", read_qwen2_moe, decoder_hidden,
-                                decoder_logits};
+const Architecture kQwen2 = {"qwen2",        "Qwen2ForCausalLM", read_qwen2,
+                             decoder_hidden, decoder_norm,       decoder_head};
+const Architecture kQwen3 = {"qwen3",        "Qwen3ForCausalLM", read_qwen3,
+                             decoder_hidden, decoder_norm,       decoder_head};
+const Architecture kQwen3Moe = {"qwen3_moe",    "Qwen3MoeForCausalLM", read_qwen3_moe,
+                                decoder_hidden, decoder_norm,          decoder_head};
+const Architecture kQwen2Moe = {"qwen2_moe",    "Qwen2MoeForCausalLM", read_qwen2_moe,
+                                decoder_hidden, decoder_norm,          decoder_head};
 
 }  // namespace tenon::llm

@@ -30,7 +30,7 @@ void read(ConfigReader& r, ModelConfig& c) {
 
 }  // namespace
 
-const Architecture kSmolLm3 = {"smollm3", "SmolLM3ForCausalLM", read, decoder_hidden,
-                               decoder_logits};
+const Architecture kSmolLm3 = {"smollm3",      "SmolLM3ForCausalLM", read,
+                               decoder_hidden, decoder_norm,         decoder_head};
 
 }  // namespace tenon::llm

@@ -340,7 +340,7 @@ void Step::update_state(const std::string& name, Value now) {
 
 Value Step::wanted_rows(Value x) {
   const Value flat = reshape(x, {s.batch * s.time, c.dim});
-  if (s.all_logits || s.time == 1) return flat;
+  if (s.all_logits || s.hidden || s.time == 1) return flat;
   // The last token of a sequence without tokens is its first one here.
   const Value last = g.add(
       op::binary{.kind = "max", .a = binary("sub", count_, constant({1})), .b = constant({0})});
@@ -353,9 +353,17 @@ Graph step_graph(const ModelConfig& config, const StepShape& shape, Weights& wei
                  std::vector<CacheState>* caches) {
   Graph g("llm.step." + std::to_string(shape.batch) + "x" + std::to_string(shape.time));
   Step step(g, config, shape, weights);
-  const Value x = config.architecture->hidden(step);
+  const Architecture& architecture = *config.architecture;
+  const Value x = architecture.norm(step, step.wanted_rows(architecture.hidden(step)));
   if (caches) *caches = step.caches();
-  Value logits = config.architecture->logits(step, step.wanted_rows(x));
+  if (config.headless && !shape.hidden)
+    throw Error(TENON_UNSUPPORTED,
+                "the model has no head, which gives logits; expected it to be used for embeddings");
+  if (shape.hidden) {
+    g.output("hidden", step.reshape(step.cast(x, f32), {shape.batch, shape.time, config.dim}));
+    return g;
+  }
+  Value logits = architecture.head(step, x);
   if (config.logit_softcap > 0) {
     const Value capped =
         g.add(op::unary{.kind = "tanh", .x = step.scaled(logits, 1 / config.logit_softcap)});

@@ -22,6 +22,7 @@ struct StepShape {
   int64_t block = 0, blocks = 0;
   int64_t batch = 1, time = 1;
   bool all_logits = false;            // of every token, not of the last one of each sequence only
+  bool hidden = false;                // hidden states of every token, and no logits
   tenon_dtype compute = f32;          // of activations and the states of recurrent models
   tenon_dtype cache = f32;            // of keys and values
   std::string block_product = "f32";  // `compute` of products with weights in blocks
@@ -48,6 +49,7 @@ struct CacheState {
 //   logits f32 [batch, vocab], of the last token of each sequence; with all_logits
 //                         [batch, time, vocab]
 //   token i64 [batch]     the most likely next token; not with all_logits
+//   hidden f32 [batch, time, dim], behind the last norm: with `hidden`, the only output
 // The states are updated by what the counts cover. Sequences with count 0 keep theirs.
 // caches: receives the states that have a row for each token.
 Graph step_graph(const ModelConfig& config, const StepShape& shape, Weights& weights,
@@ -146,8 +148,8 @@ class Step {
   // i64 [batch, time]: where each token is in its sequence.
   Value positions();
   const std::vector<CacheState>& caches() const { return caches_; }
-  // Rows [rows, dim] of x [batch, time, dim] whose logits are wanted: the last ones of the
-  // sequences, or all.
+  // Rows [rows, dim] of x [batch, time, dim] that the outputs need: the last ones of the sequences,
+  // or all.
   Value wanted_rows(Value x);
 
  private:
@@ -188,8 +190,7 @@ Value decoder_feed_forward(Step& step, Value normed, int64_t layer, const std::s
                            Value residual);
 Value decoder_mlp(Step& step, Value x, const std::string& name, int64_t ffn, Value residual);
 
-// The last norm and the head; the head alone.
-Value decoder_logits(Step& step, Value x);
+Value decoder_norm(Step& step, Value x);  // the last one
 Value decoder_head(Step& step, Value normed);
 
 // Where the weights of experts are: prefix.<expert>.<gate>.weight and so on.

@@ -191,6 +191,10 @@ class Reader {
   }
 
   void attention() {
+    if (has("attention.causal") &&
+        !in_file([&] { return model_.number<bool>(key("attention.causal")); }))
+      throw Error(TENON_UNSUPPORTED, file_ + ": key '" + key("attention.causal") +
+                                         "' is false; expected true: tokens see earlier ones only");
     // llama.cpp's converter writes 0 for none.
     if (has("attention.sliding_window") && number("attention.sliding_window") > 0) {
       out_["sliding_window"] = number("attention.sliding_window");

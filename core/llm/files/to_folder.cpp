@@ -62,6 +62,7 @@ class ToFolder {
     write_tensors();
     write_text("config.json", config.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
     write_text("tokenizer_config.json", tokenizer.tokenizer_config);
+    write_pooling();
     if (!tokenizer.tokenizer.empty()) write_text("tokenizer.json", tokenizer.tokenizer);
     if (!tokenizer.note.empty())
       result_.notes.push_back(tokenizer.note + "; the folder has no tokenizer.json");
@@ -225,6 +226,20 @@ class ToFolder {
       std::error_code error;
       std::filesystem::remove(folder_ + "/model.safetensors.index.json", error);
     }
+  }
+
+  // The file of sentence-transformers, if the GGUF file says how its model embeds.
+  void write_pooling() const {
+    const std::string key = std::string(family_.gguf) + ".pooling_type";
+    const int64_t type = model_.has(key) ? model_.number<int64_t>(key) : 0;
+    if (type < 1 || type > 3) return;
+    std::error_code error;
+    std::filesystem::create_directories(folder_ + "/1_Pooling", error);
+    write_text("1_Pooling/config.json", Json{{"pooling_mode_mean_tokens", type == 1},
+                                             {"pooling_mode_cls_token", type == 2},
+                                             {"pooling_mode_lasttoken", type == 3}}
+                                                .dump(2) +
+                                            "\n");
   }
 
   // Beside its place, then renamed.

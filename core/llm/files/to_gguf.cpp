@@ -7,6 +7,7 @@
 #include <set>
 #include <thread>
 
+#include "llm/embedding.hpp"
 #include "llm/files/change.hpp"
 #include "llm/files/config_keys.hpp"
 #include "llm/files/convert.hpp"
@@ -85,6 +86,7 @@ class ToGguf {
     out_.set("general.file_type", file_type(mix_));
     out_.set("general.quantization_version", uint32_t{2});
     set_config_keys(out_, family_, config_, config_file_);
+    set_pooling();
     if (std::string note = set_tokenizer_keys(out_, folder_.path(), config_, options_.pre);
         !note.empty())
       result_.notes.push_back(std::move(note));
@@ -261,6 +263,20 @@ class ToGguf {
     } catch (const Error& e) {
       throw Error(e.code(), folder_.path() + ": tensor '" + p.name + "': " + e.what());
     }
+  }
+
+  // A model for embeddings has the file of sentence-transformers.
+  void set_pooling() {
+    std::error_code error;
+    if (!std::filesystem::exists(folder_.path() + "/1_Pooling/config.json", error)) return;
+    ModelConfig config;
+    read_folder_pooling(folder_.path(), config);
+    if (!config.other_pooling.empty())
+      throw Error(TENON_UNSUPPORTED, folder_.path() + "/1_Pooling/config.json: '" +
+                                         config.other_pooling +
+                                         "' has no form in GGUF; expected mean, cls or last token");
+    out_.set(std::string(family_.gguf) + ".pooling_type",
+             static_cast<uint32_t>(gguf_pooling(config.pooling)));
   }
 
   unsigned threads() const {

@@ -51,11 +51,14 @@ void check(const SampleOptions& o, int64_t vocab_size) {
   }
 }
 
-// Throws for NaN and +infinity.
-void check_logit(std::span<const float> logits, size_t i) {
-  if (logits[i] < INFINITY) return;
+[[noreturn]] void fail_logit(std::span<const float> logits, size_t i) {
   throw Error(TENON_NUMERIC_ERROR, "sampling: the logit of token " + std::to_string(i) +
                                        (std::isnan(logits[i]) ? " is NaN" : " is infinite"));
+}
+
+// Throws for NaN and +infinity.
+inline void check_logit(std::span<const float> logits, size_t i) {
+  if (!(logits[i] < INFINITY)) fail_logit(logits, i);
 }
 
 [[noreturn]] void fail_excluded() {
@@ -129,6 +132,19 @@ Sampled Sampler::sample(std::span<const float> logits, const TokenMask* allowed)
 // Bias, allowed tokens and penalties. Leaves the tokens that may be chosen, in order.
 void Sampler::collect(std::span<const float> logits, const TokenMask* allowed) {
   candidates_.resize(logits.size());
+  sorted_ = 0;
+  if (bias_.empty() && !has_penalties()) {  // then one pass does it
+    size_t kept = 0;
+    for (size_t i = 0; i < logits.size(); ++i) {
+      check_logit(logits, i);
+      candidates_[kept] = {logits[i], static_cast<int32_t>(i)};
+      const bool is_allowed = !allowed || (*allowed)[i / 64] >> (i % 64) & 1;
+      kept += is_allowed && logits[i] != -INFINITY ? 1 : 0;
+    }
+    candidates_.resize(kept);
+    if (candidates_.empty()) fail_excluded();
+    return;
+  }
   for (size_t i = 0; i < logits.size(); ++i) {
     check_logit(logits, i);
     candidates_[i] = {logits[i], static_cast<int32_t>(i)};
@@ -139,8 +155,17 @@ void Sampler::collect(std::span<const float> logits, const TokenMask* allowed) {
     const auto t = static_cast<size_t>(c.token);
     return c.logit == -INFINITY || (allowed && !((*allowed)[t / 64] >> (t % 64) & 1));
   });
-  sorted_ = 0;
   if (candidates_.empty()) fail_excluded();
+}
+
+float Sampler::largest() const {
+  // Four at a time, as each comparison waits for the one before it.
+  float most[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
+  size_t i = 0;
+  for (; i + 4 <= candidates_.size(); i += 4)
+    for (size_t k = 0; k < 4; ++k) most[k] = std::max(most[k], candidates_[i + k].logit);
+  for (; i < candidates_.size(); ++i) most[0] = std::max(most[0], candidates_[i].logit);
+  return std::max(std::max(most[0], most[1]), std::max(most[2], most[3]));
 }
 
 bool Sampler::has_penalties() const {
@@ -183,7 +208,7 @@ void Sampler::keep_top_k() {
 
 void Sampler::keep_top_p() {
   if (options_.top_p >= 1) return;
-  const double largest = std::min_element(candidates_.begin(), candidates_.end(), is_before)->logit;
+  const double largest = this->largest();
   // Sorting all of a large vocabulary would take most of the time, so a histogram tells first how far
   // down the sum of probabilities is reached. The last bin has all lower logits.
   constexpr size_t kBins = 1024;
@@ -216,7 +241,7 @@ void Sampler::keep_top_p() {
 
 void Sampler::keep_min_p() {
   if (options_.min_p <= 0) return;
-  const float largest = std::min_element(candidates_.begin(), candidates_.end(), is_before)->logit;
+  const float largest = this->largest();
   const double least = largest + std::log(options_.min_p);
   std::erase_if(candidates_,
                 [&](const Candidate& c) { return c.logit < least && c.logit != largest; });
@@ -224,22 +249,23 @@ void Sampler::keep_min_p() {
 }
 
 int64_t Sampler::draw() {
-  const double largest = std::min_element(candidates_.begin(), candidates_.end(), is_before)->logit;
-  const auto weight = [&](const Candidate& c) {
-    return std::exp((c.logit - largest) / options_.temperature);
-  };
-  double total = 0;
-  for (const Candidate& c : candidates_) total += weight(c);
-  const double at = uniform(options_.seed, draws_) * total;
+  const float most = largest();
+  // Below 1e-30, all but the most likely ones are impossible anyway.
+  const auto inverse = static_cast<float>(1 / std::max(options_.temperature, 1e-30));
+  // The sum up to each candidate. Weights in f32 take half the time of those in f64, and their errors
+  // are far below what a draw can tell.
+  sums_.resize(candidates_.size());
   double sum = 0;
-  const Candidate* last = nullptr;
-  for (const Candidate& c : candidates_) {
-    const double w = weight(c);
-    if (w > 0) last = &c;
-    sum += w;
-    if (sum > at) return c.token;
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    const float power = (candidates_[i].logit - most) * inverse;
+    sum += std::exp(std::max(power, -200.0f));  // exp(-200) is 0 in f32
+    sums_[i] = sum;
   }
-  return last->token;  // rounding
+  const double at = uniform(options_.seed, draws_) * sum;
+  const auto found = std::ranges::upper_bound(sums_, at);
+  // By rounding, `at` may be the whole sum; then the last one with a weight is taken.
+  const auto taken = found != sums_.end() ? found : std::ranges::lower_bound(sums_, sum);
+  return candidates_[static_cast<size_t>(taken - sums_.begin())].token;
 }
 
 void Sampler::add_logprobs(std::span<const float> logits, Sampled& out) const {

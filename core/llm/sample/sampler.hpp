@@ -75,6 +75,7 @@ class Sampler {
   void keep_top_p();
   void keep_min_p();
   int64_t draw();
+  float largest() const;  // logit of the candidates
   void add_logprobs(std::span<const float> logits, Sampled& out) const;
   static bool is_before(const Candidate& a, const Candidate& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
@@ -88,6 +89,7 @@ class Sampler {
   std::unordered_map<int32_t, int64_t> counts_;
   std::vector<std::pair<int32_t, float>> bias_;
   std::vector<Candidate> candidates_;
+  std::vector<double> sums_;
   size_t sorted_ = 0;  // of the candidates, from the first
 };
 

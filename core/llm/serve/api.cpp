@@ -127,6 +127,8 @@ void Api::answer(const HttpRequest& request, HttpReply& reply) {
     refuse(e);
   } catch (const Busy& e) {
     refuse({429, e.what(), "", "server_busy"}, {{"Retry-After", "1"}});
+  } catch (const TooLong& e) {
+    refuse({400, e.what(), "", "context_length_exceeded"});
   } catch (const Error& e) {
     refuse({status_of(e), e.what()});
   }
@@ -153,11 +155,10 @@ unsigned Api::route(const HttpRequest& request, const std::string& path, HttpRep
     return 200;
   }
   if (path.starts_with("/models")) return models(path, reply);
-  if (path == "/embeddings")
-    throw HttpError{400, "embeddings: '" + served_.name() + "' is a model that writes text"};
   const Json body = parse_body(request.body);
   if (path == "/tokenize") return tokenize(body, reply);
   if (path == "/detokenize") return detokenize(body, reply);
+  if (path == "/embeddings") return embed(body, reply);
   return path == "/completions" ? complete(body, reply) : chat(body, reply);
 }
 

@@ -16,7 +16,7 @@ namespace tenon::llm::serve {
 // GET  /metrics     Prometheus
 // GET  /v1/models, /v1/models/NAME
 // POST /v1/chat/completions, /v1/completions
-// POST /v1/embeddings                       400: the model writes text
+// POST /v1/embeddings
 // POST /tokenize    {"content", "add_special"} to {"tokens"}
 // POST /detokenize  {"tokens"} to {"content"}
 // Paths below /v1 work without /v1 too. All functions may be called by many threads at once.
@@ -42,6 +42,7 @@ class Api {
   unsigned models(const std::string& path, HttpReply& reply);
   unsigned tokenize(const Json& body, HttpReply& reply);
   unsigned detokenize(const Json& body, HttpReply& reply);
+  unsigned embed(const Json& body, HttpReply& reply);
   unsigned complete(const Json& body, HttpReply& reply);
   unsigned chat(const Json& body, HttpReply& reply);
   unsigned generate(const AnswerRequest& request, bool chat, const Json& tools,

@@ -34,7 +34,8 @@ std::vector<int32_t> ends_of(const Engine& engine, const ModelText& text) {
 
 class EngineServed::Slots final : public Sequences {
  public:
-  explicit Slots(Engine& engine) : engine_(engine) {}
+  Slots(Engine& engine, Pooling pooling)
+      : engine_(engine), pooling_(pooling), pools_(static_cast<size_t>(engine.slots())) {}
   int64_t slots() const override { return engine_.slots(); }
   int64_t context() const override { return engine_.context(); }
   std::vector<std::vector<float>> step(std::span<const Part> parts) override {
@@ -45,6 +46,13 @@ class EngineServed::Slots final : public Sequences {
     return logits;
   }
   bool truncate(int64_t slot, int64_t length) override { return engine_.truncate(slot, length); }
+  std::vector<float> embed(const Part& part, bool last) override {
+    const Engine::Piece piece{part.slot, {part.tokens.begin(), part.tokens.end()}};
+    std::optional<Pool>& pool = pools_[static_cast<size_t>(part.slot)];
+    if (engine_.length(part.slot) == 0) pool.emplace(pooling_, engine_.config().dim);
+    engine_.hidden(piece, [&](std::span<const float> rows) { pool->add(rows); });
+    return last ? pool->take(true) : std::vector<float>();
+  }
   int64_t cache_tokens() const override { return engine_.cache_tokens(); }
   int64_t reuse(int64_t slot, std::span<const int32_t> tokens, int64_t) override {
     return engine_.reuse(slot, std::vector<int64_t>(tokens.begin(), tokens.end()));
@@ -57,9 +65,12 @@ class EngineServed::Slots final : public Sequences {
 
  private:
   Engine& engine_;
+  Pooling pooling_;
+  std::vector<std::optional<Pool>> pools_;  // by slot
 };
 
-EngineServed::EngineServed(std::string name, Engine engine, ModelText text, SchedulerLimits limits)
+EngineServed::EngineServed(std::string name, Engine engine, ModelText text, SchedulerLimits limits,
+                           std::optional<Pooling> pooling)
     : name_(std::move(name)),
       created_(std::chrono::duration_cast<std::chrono::seconds>(
                    std::chrono::system_clock::now().time_since_epoch())
@@ -67,7 +78,8 @@ EngineServed::EngineServed(std::string name, Engine engine, ModelText text, Sche
       engine_(std::move(engine)),
       text_(std::move(text)),
       sampling_(text_.tokenizer(), ends_of(engine_, text_), engine_.config().vocab),
-      slots_(std::make_unique<Slots>(engine_)),
+      pooling_(pooling),
+      slots_(std::make_unique<Slots>(engine_, pooling.value_or(engine_.config().pooling))),
       scheduler_(std::make_unique<Scheduler>(
           SchedulerParts{*slots_, [this](const Wanted& w) { return sampling_.make(w); },
                          [this] { return std::make_unique<TextDecoding>(text_.tokenizer()); },
@@ -78,6 +90,7 @@ EngineServed::~EngineServed() = default;
 
 int64_t EngineServed::context() const { return engine_.context(); }
 int64_t EngineServed::vocabulary() const { return engine_.config().vocab; }
+int64_t EngineServed::dim() const { return engine_.config().dim; }
 
 std::vector<int32_t> EngineServed::tokenize(const std::string& text, bool special) const {
   return text_.tokenizer().encode(text, {.add_special = special, .parse_special = true});
@@ -99,11 +112,16 @@ std::vector<int32_t> EngineServed::chat_tokens(const nlohmann::ordered_json& mes
 
 std::unique_ptr<Answer> EngineServed::submit(Wanted wanted) {
   // In a step of several answers, a token that the model lacks would fail them all.
-  for (const int32_t t : wanted.prompt)
-    if (t < 0 || t >= vocabulary())
-      throw Error(TENON_INVALID_ARGUMENT, "prompt: the model has no token " + std::to_string(t) +
-                                              ", only tokens below " +
-                                              std::to_string(vocabulary()));
+  const auto check = [this](const std::vector<int32_t>& tokens, const char* what) {
+    for (const int32_t t : tokens)
+      if (t < 0 || t >= vocabulary())
+        throw Error(TENON_INVALID_ARGUMENT, std::string(what) + ": the model has no token " +
+                                                std::to_string(t) + ", only tokens below " +
+                                                std::to_string(vocabulary()));
+  };
+  check(wanted.prompt, "prompt");
+  for (const auto& text : wanted.texts) check(text, "input");
+  if (!wanted.texts.empty() && !pooling_) own_pooling(engine_.config());
   return scheduler_->submit(std::move(wanted));
 }
 

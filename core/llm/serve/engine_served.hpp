@@ -3,8 +3,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "llm/embedding.hpp"
 #include "llm/engine.hpp"
 #include "llm/model_text.hpp"
 #include "llm/serve/drawing.hpp"
@@ -14,13 +16,16 @@ namespace tenon::llm::serve {
 
 class EngineServed final : public Served {
  public:
-  EngineServed(std::string name, Engine engine, ModelText text, SchedulerLimits limits);
+  // pooling: of embeddings; absent: the model's own.
+  EngineServed(std::string name, Engine engine, ModelText text, SchedulerLimits limits,
+               std::optional<Pooling> pooling = {});
   ~EngineServed() override;
 
   std::string name() const override { return name_; }
   int64_t context() const override;
   int64_t vocabulary() const override;
   int64_t created() const override { return created_; }
+  int64_t dim() const override;
   std::vector<int32_t> tokenize(const std::string& text, bool special) const override;
   std::string detokenize(const std::vector<int32_t>& tokens) const override;
   std::vector<int32_t> chat_tokens(const nlohmann::ordered_json& messages,
@@ -39,6 +44,7 @@ class EngineServed final : public Served {
   Engine engine_;
   ModelText text_;
   SamplingSource sampling_;
+  std::optional<Pooling> pooling_;
   std::unique_ptr<Slots> slots_;
   std::unique_ptr<Scheduler> scheduler_;
 };

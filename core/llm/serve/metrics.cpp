@@ -68,7 +68,8 @@ std::string Metrics::text(const ServedNumbers& now) const {
   out += line("tenon_cached_tokens_total", "counter",
               "Tokens of prompts that were read from the cache.", cached_);
   out += line("tenon_generated_tokens_total", "counter", "Tokens that were generated.", made_);
-  out += line("tenon_requests_running", "gauge", "Requests that generate now.", now.running);
+  out += line("tenon_embeddings_total", "counter", "Texts that became embeddings.", embedded_);
+  out += line("tenon_requests_running", "gauge", "Requests that are worked on now.", now.running);
   out += line("tenon_requests_waiting", "gauge", "Requests that wait for their turn.", now.waiting);
   out +=
       line("tenon_cache_positions", "gauge", "Positions that the cache has.", now.cache_positions);

@@ -35,6 +35,7 @@ class Metrics {
  public:
   void answered(const std::string& path, unsigned status);
   void tokens(int64_t prompt, int64_t cached, int64_t made);
+  void embedded() { ++embedded_; }  // a text
 
   Histogram first_token;     // from the request to its first text
   Histogram between_tokens;  // from one piece of text to the next
@@ -44,7 +45,7 @@ class Metrics {
  private:
   mutable std::mutex mutex_;
   std::map<std::pair<std::string, unsigned>, uint64_t> answers_;
-  std::atomic<int64_t> prompt_{0}, cached_{0}, made_{0};
+  std::atomic<int64_t> prompt_{0}, cached_{0}, made_{0}, embedded_{0};
 };
 
 }  // namespace tenon::llm::serve

@@ -17,6 +17,7 @@ constexpr size_t kKeys = 16'384;  // in its objects; finding one takes time for 
 constexpr int64_t kAnswers = 16;  // "n", and prompts of one request
 constexpr size_t kStops = 16;
 constexpr int64_t kTopLogprobs = 20;
+constexpr size_t kInputs = 2048;  // of one request for embeddings
 
 std::vector<int32_t> token_list(Fields& f, const std::string& name, const Json& list,
                                 int64_t vocabulary) {
@@ -134,7 +135,41 @@ void read_common(Fields& f, AnswerRequest& r, int64_t vocabulary) {
   f.ignore({"user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key"});
 }
 
-Json tools_of(Fields& f) {
+// The schema of a call of one of the tools, as ToolParser reads it. name: of the only one that may be
+// called; empty: any.
+Json call_schema(Fields& f, const Json& tools, const std::string& name) {
+  Json calls = Json::array(), definitions = Json::object();
+  for (const Json& tool : tools.is_array() ? tools : Json::array()) {
+    const Json& function = tool["function"];
+    if (!name.empty() && function["name"] != name) continue;
+    Json parameters{
+        {"type", "object"}, {"properties", Json::object()}, {"additionalProperties", false}};
+    if (function.contains("parameters") && function["parameters"].is_object())
+      parameters = function["parameters"];
+    // References in it begin at its root, which is another one here.
+    if (const auto defs = parameters.find("$defs"); defs != parameters.end() && defs->is_object()) {
+      for (const auto& [key, value] : defs->items()) {
+        if (definitions.contains(key) && definitions[key] != value)
+          f.refuse_value("tools", "two tools define '" + key.substr(0, 80) + "' in other ways");
+        definitions[key] = value;
+      }
+      parameters.erase("$defs");
+    }
+    calls.push_back(
+        {{"type", "object"},
+         {"properties", {{"name", {{"const", function["name"]}}}, {"arguments", parameters}}},
+         {"required", {"name", "arguments"}},
+         {"additionalProperties", false}});
+  }
+  if (calls.empty())
+    f.refuse_value("tool_choice",
+                   name.empty() ? "there are no tools" : "no tool '" + name.substr(0, 80) + "'");
+  Json schema{{"anyOf", std::move(calls)}};
+  if (!definitions.empty()) schema["$defs"] = std::move(definitions);
+  return schema;
+}
+
+Json tools_of(Fields& f, Wanted& wanted) {
   Json tools = nullptr;
   if (const Json* t = f.find("tools")) {
     if (!t->is_array()) f.refuse_form("tools", "a list");
@@ -147,12 +182,24 @@ Json tools_of(Fields& f) {
     if (!t->empty()) tools = *t;
   }
   f.ignore({"parallel_tool_calls"});
-  if (const Json* choice = f.find("tool_choice")) {
-    if (*choice == "none")
-      tools = nullptr;
-    else if (*choice != "auto")
-      f.refuse_value("tool_choice", "only \"auto\" and \"none\" are supported");
+  const Json* choice = f.find("tool_choice");
+  if (!choice || *choice == "auto") return tools;
+  if (*choice == "none") return nullptr;
+  if (!choice->is_object() && *choice != "required")
+    f.refuse_form("tool_choice", "\"auto\", \"none\", \"required\" or an object with a function");
+  std::string name;
+  if (choice->is_object()) {
+    Fields one(*choice, "tool_choice");
+    if (one.text("type", "") != "function") one.refuse_form("type", "function");
+    Fields function(one.need("function", "an object"), "tool_choice.function");
+    name = function.text("name", "");
+    if (name.empty()) function.refuse_form("name", "a text");
+    function.refuse_unknown();
+    one.refuse_unknown();
   }
+  if (!wanted.schema.is_null())
+    f.refuse_value("tool_choice", "a call is wanted, so no response_format but text");
+  wanted.schema = call_schema(f, tools, name);
   return tools;
 }
 
@@ -255,12 +302,33 @@ CompletionRequest completion_request(const Json& body, int64_t vocabulary) {
   return r;
 }
 
+EmbeddingsRequest embeddings_request(const Json& body, int64_t vocabulary, int64_t dim) {
+  Fields f(body, "");
+  EmbeddingsRequest r;
+  r.model = f.text("model", "");
+  r.inputs = prompts_of(f, "input", vocabulary);
+  if (r.inputs.size() > kInputs)
+    f.refuse_value("input", "at most " + std::to_string(kInputs) + " inputs in one request, got " +
+                                std::to_string(r.inputs.size()));
+  for (const Prompt& p : r.inputs)
+    if (std::visit([](const auto& content) { return content.empty(); }, p))
+      f.refuse_value("input", "an input must not be empty");
+  const std::string format = f.text("encoding_format", "float");
+  if (format != "float" && format != "base64")
+    f.refuse_form("encoding_format", "\"float\" or \"base64\"");
+  r.base64 = format == "base64";
+  r.dimensions = f.integer("dimensions", 0, 1, dim);
+  f.ignore({"user"});
+  f.refuse_unknown();
+  return r;
+}
+
 ChatRequest chat_request(const Json& body, int64_t vocabulary) {
   Fields f(body, "");
   ChatRequest r;
   read_common(f, r, vocabulary);
   r.messages = messages_of(f);
-  r.tools = tools_of(f);
+  r.tools = tools_of(f, r.wanted);
   const int64_t old_name = f.integer("max_tokens", -1, 1, INT32_MAX);
   r.wanted.tokens = f.integer("max_completion_tokens", old_name, 1, INT32_MAX);
   const bool logprobs = f.flag("logprobs", false);

@@ -52,9 +52,19 @@ struct ChatRequest : AnswerRequest {
   Json variables;  // chat_template_kwargs: an object
 };
 
+// POST /v1/embeddings
+struct EmbeddingsRequest {
+  std::string model;
+  std::vector<Prompt> inputs;
+  int64_t dimensions = 0;  // the first so many numbers are wanted; 0: all
+  bool base64 = false;     // the bytes of little-endian f32, not a list of numbers
+};
+
 // All throw HttpError. vocabulary: token ids are below it.
 Json parse_body(const std::string& body);
 CompletionRequest completion_request(const Json& body, int64_t vocabulary);
 ChatRequest chat_request(const Json& body, int64_t vocabulary);
+// dim: numbers of an embedding.
+EmbeddingsRequest embeddings_request(const Json& body, int64_t vocabulary, int64_t dim);
 
 }  // namespace tenon::llm::serve

@@ -29,6 +29,8 @@ struct Scheduler::Task {
   int64_t cached = -1;          // tokens of the prompt that were in the cache; -1: had no slot yet
   int64_t read = 0;             // of the tokens, cached ones among them
   int64_t made = 0;
+  size_t text = 0;                 // of the texts, the one that is being read
+  int64_t texts_read = 0;          // tokens of those before it
   std::vector<DrawnToken> unsent;  // logprobs of tokens whose text is not complete yet
 
   // Of both sides.
@@ -38,14 +40,16 @@ struct Scheduler::Task {
   std::deque<Piece> pieces;
   std::exception_ptr failure;
 
+  bool embeds() const { return !wanted.texts.empty(); }
   int64_t unread() const { return static_cast<int64_t>(tokens.size()) - read; }
   bool goes_on() const { return made > 0 && unread() == 1; }  // by the token that it drew last
-  void send(std::string text, Finish finish) {
+  void send(std::string text, Finish finish, std::vector<float> embedding = {}) {
     Piece p;
     p.text = std::move(text);
+    p.embedding = std::move(embedding);
     p.tokens = std::exchange(unsent, {});
     p.finish = finish;
-    p.prompt_tokens = static_cast<int64_t>(wanted.prompt.size());
+    p.prompt_tokens = embeds() ? texts_read : static_cast<int64_t>(wanted.prompt.size());
     p.cached_tokens = std::max<int64_t>(cached, 0);
     p.tokens_made = made;
     const std::lock_guard lock(mutex);
@@ -103,16 +107,38 @@ Scheduler::~Scheduler() {
   thread_.join();
 }
 
-std::unique_ptr<Answer> Scheduler::submit(Wanted wanted) {
+namespace {
+
+void check_texts(const Wanted& wanted, int64_t context) {
+  for (size_t i = 0; i < wanted.texts.size(); ++i) {
+    const size_t size = wanted.texts[i].size();
+    const std::string has =
+        "input " + std::to_string(i) + " has " + std::to_string(size) + " tokens; expected 1 to ";
+    if (size < 1) throw Error(TENON_INVALID_ARGUMENT, has + std::to_string(context));
+    if (size > static_cast<size_t>(context))
+      throw TooLong(has + std::to_string(context) + ", the context");
+  }
+}
+
+void check_prompt(Wanted& wanted, int64_t context) {
   const auto size = static_cast<int64_t>(wanted.prompt.size());
-  const int64_t context = parts_.sequences.context();
   if (size == 0) throw Error(TENON_INVALID_ARGUMENT, "the prompt has no tokens");
   if (size >= context)
-    throw Error(TENON_INVALID_ARGUMENT, "the prompt has " + std::to_string(size) +
-                                            " tokens, but the context has room for " +
-                                            std::to_string(context) + " with the answer");
+    throw TooLong("the prompt has " + std::to_string(size) +
+                  " tokens, but the context has room for " + std::to_string(context) +
+                  " with the answer");
   if (wanted.tokens < 0 || wanted.tokens > context - size) wanted.tokens = context - size;
-  auto sampling = parts_.sampling(wanted);
+}
+
+}  // namespace
+
+std::unique_ptr<Answer> Scheduler::submit(Wanted wanted) {
+  const bool embeds = !wanted.texts.empty();
+  if (embeds)
+    check_texts(wanted, parts_.sequences.context());
+  else
+    check_prompt(wanted, parts_.sequences.context());
+  auto sampling = embeds ? nullptr : parts_.sampling(wanted);
   auto task = std::make_shared<Task>(std::move(wanted), std::move(sampling), parts_.decoding());
   const std::lock_guard lock(mutex_);
   if (!stopped_.empty()) throw Error(TENON_CANCELLED, stopped_);
@@ -169,6 +195,7 @@ void Scheduler::loop() {
     if (!busy()) continue;
     try {
       run_step();
+      read_texts();
     } catch (...) {  // no memory: what the sequences hold is not known any more
       const std::lock_guard lock(mutex_);
       for (Slot& s : slots_) {
@@ -253,7 +280,10 @@ void Scheduler::admit() {
                                           static_cast<int64_t>(tokens.size()) - 1);
     int64_t keep = 0;
     try {
-      keep = parts_.sequences.reuse(static_cast<int64_t>(i), tokens, own);
+      if (task->embeds())
+        parts_.sequences.truncate(static_cast<int64_t>(i), 0);
+      else
+        keep = parts_.sequences.reuse(static_cast<int64_t>(i), tokens, own);
     } catch (...) {
       slot.tokens.clear();
       waiting_.pop_front();
@@ -293,7 +323,7 @@ std::vector<Scheduler::Reading> Scheduler::plan_step() {
   for (size_t k = 0; k < slots_.size() && left > 0; ++k) {
     const size_t i = (first + k) % slots_.size();
     const auto& task = slots_[i].task;
-    if (!task || task->goes_on()) continue;
+    if (!task || task->goes_on() || task->embeds()) continue;
     const int64_t n = std::min(left, task->unread());
     plan.push_back({i, n});
     left -= n;
@@ -312,6 +342,7 @@ void Scheduler::run_step() {
     fits = make_room(growths) || !preempt();
     if (!fits) turn_ = turn;
   }
+  if (plan.empty()) return;
   std::vector<Sequences::Part> parts;
   for (const Reading& r : plan) {
     const Task& task = *slots_[r.slot].task;
@@ -341,6 +372,56 @@ void Scheduler::run_step() {
     }
     if (task.unread() == 0) advance(slot, logits[p]);
   }
+}
+
+// Texts take turns as prompts do.
+void Scheduler::read_texts() {
+  int64_t left = limits_.chunk;
+  for (size_t k = 0; k < slots_.size() && left > 0; ++k) {
+    const size_t i = (text_turn_ + k) % slots_.size();
+    while (left > 0 && slots_[i].task && slots_[i].task->embeds()) left -= read_text(i, left);
+  }
+  text_turn_ = (text_turn_ + 1) % slots_.size();
+}
+
+// Reads a part of a slot's text, and sends the embedding if it is the last one. Returns its tokens.
+int64_t Scheduler::read_text(size_t index, int64_t most) {
+  Slot& slot = slots_[index];
+  Task& task = *slot.task;
+  const auto id = static_cast<int64_t>(index);
+  const std::vector<int32_t>& text = task.wanted.texts[task.text];
+  const auto size = static_cast<int64_t>(text.size());
+  const int64_t n = std::min(most, size - task.read);
+  const bool last = task.read + n == size;
+  if (!make_room({{id, n}})) {
+    preempt();  // the youngest, which may be this one
+    return most;
+  }
+  std::vector<float> vector;
+  try {
+    const auto from = text.begin() + task.read;
+    vector = parts_.sequences.embed({id, {from, from + n}}, last);
+    slot.tokens.insert(slot.tokens.end(), from, from + n);
+    if (last) parts_.sequences.truncate(id, 0), slot.tokens.clear();
+  } catch (...) {
+    slot.tokens.clear();
+    const std::lock_guard lock(mutex_);
+    std::exchange(slot.task, nullptr)->fail(std::current_exception());
+    return n;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    task.read = last ? 0 : task.read + n;
+  }
+  if (!last) return n;
+  task.texts_read += size;
+  const bool all = ++task.text == task.wanted.texts.size();
+  task.send("", all ? Finish::stop : Finish::none, std::move(vector));
+  if (all) {
+    const std::lock_guard lock(mutex_);
+    free_slot(slot);
+  }
+  return n;
 }
 
 // Draws the next token of a slot and sends its text.

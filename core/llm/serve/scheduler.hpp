@@ -33,6 +33,9 @@ class Sequences {
   // Forgets what stands behind the first `length` tokens. False if the model cannot (a recurrent
   // state has no past); the slot is empty then.
   virtual bool truncate(int64_t slot, int64_t length) = 0;
+  // Appends tokens of a text to its slot, which is empty at the first call for a text. Returns the
+  // text's embedding if these are the last ones, else nothing.
+  virtual std::vector<float> embed(const Part& part, bool last) = 0;
 
   // Slots may share memory, and all of them together may need more than there is.
 
@@ -122,6 +125,8 @@ class Scheduler {
   void drop_cancelled();
   std::vector<Reading> plan_step();
   void run_step();
+  void read_texts();
+  int64_t read_text(size_t index, int64_t most);
   size_t best_slot(const std::vector<int32_t>& prompt) const;
   void advance(Slot& slot, std::vector<float>& logits);
   void free_slot(Slot& slot) { slot.task.reset(); }
@@ -134,7 +139,8 @@ class Scheduler {
   std::vector<Slot> slots_;  // tokens: of the thread only
   std::string stopped_;      // why; empty: goes on
   uint64_t admissions_ = 0;
-  size_t turn_ = 0;  // the slot whose prompt is read first in the next step
+  size_t turn_ = 0;       // the slot whose prompt is read first in the next step
+  size_t text_turn_ = 0;  // the same for texts whose embeddings are wanted
   std::thread thread_;
 };
 

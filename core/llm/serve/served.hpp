@@ -12,12 +12,20 @@
 #include <utility>
 #include <vector>
 
+#include "tenon/tenon.hpp"
+
 namespace tenon::llm::serve {
 
 // Thrown by Served::submit when as many requests wait as may: the client should come again.
 class Busy : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+
+// Thrown by Served::submit when a prompt or a text is longer than the context.
+class TooLong : public Error {
+ public:
+  explicit TooLong(const std::string& text) : Error(TENON_INVALID_ARGUMENT, text) {}
 };
 
 // How the next token is drawn. Each default changes nothing but `temperature`, which draws from
@@ -34,8 +42,10 @@ struct Drawing {
   std::optional<uint64_t> seed;                  // absent: another one each time
 };
 
-// One answer that is wanted.
+// One answer that is wanted, or embeddings.
 struct Wanted {
+  // If there are any, their embeddings are wanted and no answer; no other field is used then.
+  std::vector<std::vector<int32_t>> texts;
   std::vector<int32_t> prompt;
   int64_t tokens = -1;  // at most so many; -1: as many as the context has room for
   Drawing drawing;
@@ -58,9 +68,10 @@ struct DrawnToken {
 
 enum class Finish : uint8_t { none, stop, length };
 
-// A part of an answer: complete characters only.
+// A part of an answer: complete characters only. Or the embedding of the next text.
 struct Piece {
   std::string text;
+  std::vector<float> embedding;
   std::vector<DrawnToken> tokens;  // with logprobs; those whose text this is the end of
   Finish finish = Finish::none;    // of the last piece: why it is the last
   int64_t prompt_tokens = 0;       // so far
@@ -90,6 +101,7 @@ class Served {
   virtual int64_t context() const = 0;     // positions of prompt and answer together
   virtual int64_t vocabulary() const = 0;  // token ids are below it
   virtual int64_t created() const = 0;     // seconds since 1970
+  virtual int64_t dim() const = 0;         // numbers of an embedding
 
   // special: with the tokens that the model wants around a text. Special tokens that the text spells
   // out are read in either case.
@@ -101,7 +113,8 @@ class Served {
                                            const nlohmann::ordered_json& tools,
                                            const nlohmann::ordered_json& variables) const = 0;
 
-  // Throws Busy, or tenon::Error if the prompt does not fit.
+  // Throws Busy, or tenon::Error if the prompt or a text does not fit, and if embeddings are wanted of
+  // a model whose pooling tenon does not have. Embeddings have length 1.
   virtual std::unique_ptr<Answer> submit(Wanted wanted) = 0;
   virtual ServedNumbers numbers() const = 0;
 };

@@ -15,6 +15,8 @@
 // Every failure throws tenon::Error.
 #pragma once
 
+#include <exception>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,6 +34,14 @@ enum class Products : uint32_t {
   f32 = TENON_LLM_PRODUCTS_F32,
   int8 = TENON_LLM_PRODUCTS_INT8,
   compute = TENON_LLM_PRODUCTS_COMPUTE
+};
+
+// How the hidden states of a text become one vector: see TENON_LLM_POOLING_*.
+enum class Pooling : uint32_t {
+  model = TENON_LLM_POOLING_MODEL,
+  mean = TENON_LLM_POOLING_MEAN,
+  cls = TENON_LLM_POOLING_CLS,
+  last = TENON_LLM_POOLING_LAST
 };
 
 // tenon_llm_options.
@@ -52,6 +62,17 @@ struct Facts {
   Tokens end_tokens{};
   std::optional<int32_t> bos_token{};
   bool has_tokenizer = false, has_chat_template = false, recurrent = false;
+  std::optional<Pooling> pooling{};  // of embed(); absent: the files name one that tenon lacks
+};
+
+// tenon_llm_embed_options.
+struct EmbedOptions {
+  int64_t slot = 0;
+  Pooling pooling = Pooling::model;
+  bool normalize = true;  // to length 1
+  // Called while texts are read. Returns false to stop: then embed() throws TENON_CANCELLED. What it
+  // throws leaves embed().
+  std::function<bool(uint64_t read, uint64_t total)> progress{};
 };
 
 struct TokenizeOptions {
@@ -126,6 +147,7 @@ class Engine {
     out.has_tokenizer = f.has_tokenizer != 0;
     out.has_chat_template = f.has_chat_template != 0;
     out.recurrent = f.recurrent != 0;
+    if (f.pooling) out.pooling = static_cast<Pooling>(f.pooling);
     return out;
   }
 
@@ -201,6 +223,53 @@ class Engine {
   }
   // From any thread: see tenon_llm_cancel().
   void cancel() { tenon_llm_cancel(handle()); }
+
+  // ---- Embeddings
+
+  // A vector for each text, [texts, dim]: see tenon_llm_embed(). Clears the slot of the options.
+  std::vector<float> embed(std::span<const Tokens> texts, const EmbedOptions& options = {}) {
+    std::vector<uint64_t> counts;
+    Tokens tokens;
+    for (const Tokens& text : texts) {
+      counts.push_back(text.size());
+      tokens.insert(tokens.end(), text.begin(), text.end());
+    }
+    std::vector<float> out(texts.size() * static_cast<size_t>(facts().dim));
+    embed(tokens.data(), counts, options, out);
+    return out;
+  }
+  // Of texts, which the tokenizer gives their special tokens.
+  std::vector<float> embed(std::span<const std::string> texts, const EmbedOptions& options = {}) {
+    std::vector<Tokens> tokens;
+    for (const std::string& text : texts) tokens.push_back(tokenize(text));
+    return embed(std::span<const Tokens>(tokens), options);
+  }
+  std::vector<float> embed(std::string_view text, const EmbedOptions& options = {}) {
+    const Tokens tokens = tokenize(text);
+    return embed(std::span(&tokens, 1), options);
+  }
+  // The same into memory of the caller: tokens of all texts, one after the other.
+  void embed(const int32_t* tokens, std::span<const uint64_t> counts, const EmbedOptions& options,
+             std::span<float> out) {
+    tenon_llm_embed_options o{};
+    o.struct_size = sizeof o;
+    o.slot = options.slot;
+    o.pooling = static_cast<uint32_t>(options.pooling);
+    o.flags = options.normalize ? 0 : TENON_LLM_NOT_NORMALIZED;
+    Generation::Progress progress{options.progress, nullptr};
+    if (options.progress) {
+      o.progress = Generation::on_progress;
+      o.progress_user = &progress;
+    }
+    tenon_status* status =
+        tenon_llm_embed(handle(), tokens, counts.data(), static_cast<uint32_t>(counts.size()), &o,
+                        out.data(), out.size());
+    if (progress.thrown) {
+      tenon_status_release(status);
+      std::rethrow_exception(progress.thrown);
+    }
+    detail::check(status);
+  }
 
   // ---- Several sequences: see tenon_llm_step().
 

@@ -36,6 +36,7 @@ struct GenerateOptions {
   std::string json_schema{}, regex{};  // of the answer; not both
   bool ignore_end = false;
   bool logprobs = false;
+  uint32_t top_logprobs = 0;  // so many of the most likely tokens in each piece
   // Called while the prompt is read. Returns false to stop. What it throws leaves generate() or
   // next().
   std::function<bool(uint64_t read, uint64_t total)> progress{};
@@ -51,7 +52,7 @@ enum class Finish : uint32_t {
   cancelled = TENON_LLM_CANCELLED
 };
 
-// tenon_llm_piece. The text lives until the next call with the generation.
+// tenon_llm_piece. The text and the top tokens live until the next call with the generation.
 struct Piece {
   std::string_view text{};
   int32_t token = -1;  // -1: none
@@ -59,6 +60,9 @@ struct Piece {
   float logprob = 0;
   uint32_t stop = TENON_NONE;  // which of the stop strings was met
   uint64_t prompt_tokens = 0, cached_tokens = 0, tokens = 0;
+  // The most likely tokens and their log probabilities, in descending order.
+  std::span<const int32_t> top_tokens{};
+  std::span<const float> top_logprobs{};
 };
 
 // A whole answer.
@@ -87,8 +91,12 @@ class Generation {
             p.stop,
             p.prompt_tokens,
             p.cached_tokens,
-            p.tokens};
+            p.tokens,
+            {p.top_tokens, p.top_count},
+            {p.top_logprobs, p.top_count}};
   }
+  // Ends it at its next token; from any thread: see tenon_llm_generation_cancel().
+  void cancel() { tenon_llm_generation_cancel(handle_.get()); }
   tenon_llm_generation* handle() const { return handle_.get(); }
 
  private:
@@ -135,6 +143,7 @@ class Generation {
     o.min_p = options.min_p;
     o.temperature = options.temperature;
     o.seed = options.seed;
+    o.top_logprobs = options.top_logprobs;
     if (options.progress) {
       progress_ = std::make_unique<Progress>(Progress{options.progress, nullptr});
       o.progress = on_progress;

@@ -90,6 +90,9 @@ typedef struct tenon_llm_facts {
   uint32_t has_chat_template;
   int32_t bos_token;          // -1 = none
   uint32_t recurrent;         // 1: a slot cannot forget its last tokens, only all of them
+  uint32_t pooling;           // of tenon_llm_embed(), by the model's files: TENON_LLM_POOLING_MEAN,
+                              // CLS or LAST; 0 = one that tenon does not have
+  uint32_t reserved0;
 } tenon_llm_facts;
 
 // [any-thread]
@@ -185,6 +188,8 @@ typedef struct tenon_llm_generate_options {
   // total. Returns 0 to go on. It must not call tenon with this model.
   uint32_t (*progress)(void* user, uint64_t read, uint64_t total);
   void* progress_user;
+  uint32_t top_logprobs;      // pieces have so many of the most likely tokens; 0 = none
+  uint32_t reserved0;
 } tenon_llm_generate_options;
 
 // tenon_llm_piece::finish
@@ -194,7 +199,8 @@ typedef struct tenon_llm_generate_options {
 #define TENON_LLM_COMPLETE     UINT32_C(3)   // the schema or expression allows nothing more
 #define TENON_LLM_MAX_TOKENS   UINT32_C(4)
 #define TENON_LLM_CONTEXT_FULL UINT32_C(5)
-#define TENON_LLM_CANCELLED    UINT32_C(6)   // by progress or tenon_llm_cancel()
+#define TENON_LLM_CANCELLED    UINT32_C(6)   // by progress, tenon_llm_cancel() or
+                                             // tenon_llm_generation_cancel()
 
 // A token of an answer, and the text that it completes.
 typedef struct tenon_llm_piece {
@@ -209,6 +215,9 @@ typedef struct tenon_llm_piece {
   uint64_t prompt_tokens;
   uint64_t cached_tokens;     // of the prompt, which the slot had read before
   uint64_t tokens;            // of the answer, so far
+  const int32_t* top_tokens;  // the most likely tokens in this place, in descending order, and their
+  const float* top_logprobs;  // log probabilities as that of `logprob`. They live as long as `text`
+  uint64_t top_count;         // top_logprobs of the options; 0 in a piece without a token
 } tenon_llm_piece;
 
 // Prepares the continuation of a prompt of at least one token, and reads nothing yet. What the slot
@@ -226,10 +235,51 @@ TENON_API void tenon_llm_generation_destroy(tenon_llm_generation* generation);
 TENON_API tenon_status* tenon_llm_generation_next(tenon_llm_generation* generation,
                                                   tenon_llm_piece* out_piece);
 
+// Ends this generation at its next token or after some 128 to 512 tokens of its prompt. No other one
+// is concerned. [any-thread]
+TENON_API void tenon_llm_generation_cancel(tenon_llm_generation* generation);
+
 // Ends all generations of the model, each at its next token or after some 128 to 512 tokens of a
-// prompt, and makes a call of tenon_llm_step() or tenon_llm_logits() that is in progress fail with
-// TENON_CANCELLED. Later calls are not concerned. [any-thread]
+// prompt, and makes a call of tenon_llm_step(), tenon_llm_logits() or tenon_llm_embed() that is
+// in progress fail with TENON_CANCELLED. Later calls are not concerned. [any-thread]
 TENON_API void tenon_llm_cancel(tenon_llm* llm);
+
+
+// ---- Embeddings ---------------------------------------------------------------------------------
+
+// How the hidden states of a text, behind the last norm of the model, become one vector.
+#define TENON_LLM_POOLING_MODEL UINT32_C(0)  // as the model's files say: pooling_type of a GGUF file,
+                                             // 1_Pooling/config.json of a folder; else MEAN
+#define TENON_LLM_POOLING_MEAN  UINT32_C(1)  // the mean of all tokens
+#define TENON_LLM_POOLING_CLS   UINT32_C(2)  // that of the first token
+#define TENON_LLM_POOLING_LAST  UINT32_C(3)  // that of the last token
+
+// tenon_llm_embed_options::flags
+#define TENON_LLM_NOT_NORMALIZED UINT32_C(1) // vectors keep their lengths; else they have length 1
+
+// Zero-filled options are the defaults.
+typedef struct tenon_llm_embed_options {
+  uint64_t struct_size;
+  int64_t slot;
+  uint32_t pooling;           // TENON_LLM_POOLING_*
+  uint32_t flags;             // TENON_LLM_NOT_NORMALIZED
+  // (optional) As that of tenon_llm_generate_options, for all texts together. If it does not return
+  // 0, the call fails with TENON_CANCELLED.
+  uint32_t (*progress)(void* user, uint64_t read, uint64_t total);
+  void* progress_user;
+} tenon_llm_embed_options;
+
+// Writes a vector for each text, [text_count, dim] (tenon_llm_facts). Text i has counts[i] tokens, 1
+// to the context; `tokens` has those of all texts, one after the other. All is checked before any is
+// read. Reads the texts one by one into a slot, which is cleared, also if the call fails. options may
+// be NULL. number_count: exactly text_count * dim.
+//
+// Fails with TENON_UNSUPPORTED if the model's files ask for a pooling that tenon does not have, and
+// the options name none.
+TENON_API tenon_status* tenon_llm_embed(tenon_llm* llm, const int32_t* tokens,
+                                        const uint64_t* counts, uint32_t text_count,
+                                        const tenon_llm_embed_options* options,
+                                        float* out_vectors, uint64_t number_count);
 
 
 // ---- Several sequences --------------------------------------------------------------------------

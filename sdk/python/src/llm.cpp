@@ -76,6 +76,19 @@ llm::Products products_of(std::string_view name) {
                                    "'; expected \"auto\", \"f32\", \"int8\" or \"compute\"");
 }
 
+llm::Pooling pooling_of(std::string_view name) {
+  if (name == "auto") return llm::Pooling::model;
+  if (name == "mean") return llm::Pooling::mean;
+  if (name == "cls") return llm::Pooling::cls;
+  if (name == "last") return llm::Pooling::last;
+  fail(TENON_INVALID_ARGUMENT, "llm: pooling='" + std::string(name) +
+                                   "'; expected \"auto\", \"mean\", \"cls\" or \"last\"");
+}
+
+const char* name_of(llm::Pooling pooling) {
+  return pooling == llm::Pooling::mean ? "mean" : pooling == llm::Pooling::cls ? "cls" : "last";
+}
+
 tenon_dtype dtype_of(std::string_view name, const char* what) {
   for (const tenon_dtype d : {tenon_dtype{f32}, tenon_dtype{f16}, tenon_dtype{bf16}})
     if (name == sdk::dtype_name(d)) return d;
@@ -113,6 +126,7 @@ nb::dict facts(const PyEngine& e) {
   out["has_tokenizer"] = f.has_tokenizer;
   out["has_chat_template"] = f.has_chat_template;
   out["recurrent"] = f.recurrent;
+  out["pooling"] = f.pooling ? nb::cast(name_of(*f.pooling)) : nb::none();
   return out;
 }
 
@@ -122,7 +136,7 @@ PyGeneration* generate(const PyEngine& e, const Tokens& prompt, int64_t slot, in
                        int64_t penalty_window, uint64_t seed,
                        std::vector<std::pair<int32_t, float>> logit_bias,
                        std::vector<std::string> stop, std::string json_schema, std::string regex,
-                       bool ignore_end, bool logprobs) {
+                       bool ignore_end, bool logprobs, uint32_t top_logprobs) {
   auto signals = std::make_shared<Signals>();
   llm::GenerateOptions o;
   o.slot = slot, o.max_tokens = max_tokens;
@@ -132,7 +146,7 @@ PyGeneration* generate(const PyEngine& e, const Tokens& prompt, int64_t slot, in
   o.penalty_window = penalty_window, o.seed = seed;
   o.logit_bias = std::move(logit_bias), o.stop = std::move(stop);
   o.json_schema = std::move(json_schema), o.regex = std::move(regex);
-  o.ignore_end = ignore_end, o.logprobs = logprobs;
+  o.ignore_end = ignore_end, o.logprobs = logprobs, o.top_logprobs = top_logprobs;
   o.progress = [s = signals.get()](uint64_t, uint64_t) { return s->go_on(); };
   llm::Engine& engine = *e.engine;
   const Unlocked unlocked;
@@ -140,16 +154,19 @@ PyGeneration* generate(const PyEngine& e, const Tokens& prompt, int64_t slot, in
   return new PyGeneration{signals, Kept<llm::Generation>(engine.generate(prompt, o)), e.turns};
 }
 
-// (text, token, logprob, finish, stop, prompt_tokens, cached_tokens)
+// (text, token, logprob, finish, stop, prompt_tokens, cached_tokens, top_logprobs)
 nb::tuple next(PyGeneration& g) {
   llm::Piece piece;
   std::string text;
+  std::vector<std::pair<int32_t, float>> top;
   {
     llm::Generation& generation = *g.generation;
     const Unlocked unlocked;
     const Turn turn(*g.turns);
     piece = generation.next();
     text = piece.text;  // a view that the next call, maybe of another thread, invalidates
+    for (size_t i = 0; i < piece.top_tokens.size(); ++i)
+      top.emplace_back(piece.top_tokens[i], piece.top_logprobs[i]);
   }
   if (g.signals->raised) {
     nb::python_error raised = std::move(*g.signals->raised);
@@ -159,7 +176,37 @@ nb::tuple next(PyGeneration& g) {
   const nb::object stop = piece.stop == TENON_NONE ? nb::none() : nb::cast(piece.stop);
   return nb::make_tuple(nb::str(text.data(), text.size()), piece.token, piece.logprob,
                         kFinish[static_cast<uint32_t>(piece.finish)], stop, piece.prompt_tokens,
-                        piece.cached_tokens);
+                        piece.cached_tokens, std::move(top));
+}
+
+// f32 [texts, dim]
+PyTensor embed(const PyEngine& e, const std::vector<Tokens>& texts, std::string_view pooling,
+               bool normalize, int64_t slot) {
+  llm::Engine& engine = *e.engine;
+  Signals signals;
+  llm::EmbedOptions o;
+  o.slot = slot;
+  o.pooling = pooling_of(pooling);
+  o.normalize = normalize;
+  o.progress = [&](uint64_t, uint64_t) { return signals.go_on(); };
+  std::vector<uint64_t> counts;
+  Tokens tokens;
+  for (const Tokens& text : texts) {
+    counts.push_back(text.size());
+    tokens.insert(tokens.end(), text.begin(), text.end());
+  }
+  const int64_t dim = engine.facts().dim;
+  PyTensor out = new_tensor(TENON_DTYPE_F32, {static_cast<int64_t>(texts.size()), dim});
+  try {
+    const Unlocked unlocked;
+    const Turn turn(*e.turns);
+    engine.embed(tokens.data(), counts, o,
+                 {static_cast<float*>(out.view.data), texts.size() * static_cast<size_t>(dim)});
+  } catch (const Error&) {
+    if (!signals.raised) throw;
+  }
+  if (signals.raised) throw std::move(*signals.raised);
+  return out;
 }
 
 PyTensor logits(const PyEngine& e, const Tokens& tokens) {
@@ -257,13 +304,17 @@ void add_llm(nb::module_& m) {
            nb::arg("min_p"), nb::arg("repetition_penalty"), nb::arg("presence_penalty"),
            nb::arg("frequency_penalty"), nb::arg("penalty_window"), nb::arg("seed"),
            nb::arg("logit_bias"), nb::arg("stop"), nb::arg("json_schema"), nb::arg("regex"),
-           nb::arg("ignore_end"), nb::arg("logprobs"))
+           nb::arg("ignore_end"), nb::arg("logprobs"), nb::arg("top_logprobs"))
+      .def("embed", embed, nb::arg("texts"), nb::arg("pooling"), nb::arg("normalize"),
+           nb::arg("slot"))
       .def("logits", logits, nb::arg("tokens"))
       .def("step", step, nb::arg("parts"), nb::arg("want_logits"))
       .def("length", length, nb::arg("slot"))
       .def("truncate", truncate, nb::arg("slot"), nb::arg("length"))
       .def("cancel", [](const PyEngine& e) { e.engine->cancel(); });
-  nb::class_<PyGeneration>(m, "_LlmGeneration").def("next", next);
+  nb::class_<PyGeneration>(m, "_LlmGeneration")
+      .def("next", next)
+      .def("cancel", [](PyGeneration& g) { g.generation->cancel(); });
 }
 
 }  // namespace tenon::python

@@ -10,15 +10,20 @@ Options have the same names in C++ (llm.hpp).
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Union, cast
+
+import numpy as np
 
 from . import _tenon
 from ._dtypes import DType
 from ._errors import InvalidArgument
-from ._generation import Answer, Generation, Piece
+from ._generation import Answer, AsyncGeneration, Generation, Piece
 from ._options import text as text_of
 from ._options import whole_number
 from ._runtime import default_runtime
@@ -46,7 +51,8 @@ class Engine:
     the cpu, "compute" elsewhere.
 
     A slot keeps what it has read: the next prompt is read from where it differs. Calls of several threads wait for each
-    other. They release the GIL.
+    other. They release the GIL. For asyncio: generate_async(), complete_async() and embed_async(), which run the model in a
+    thread of the engine.
     """
 
     def __init__(
@@ -73,6 +79,7 @@ class Engine:
             text_of(products, "products"),
         )
         self._facts = self._native.facts()
+        self._executor: ThreadPoolExecutor | None = None
 
     # ---- Facts
 
@@ -138,6 +145,12 @@ class Engine:
         return bool(self._facts["has_chat_template"])
 
     @property
+    def pooling(self) -> str | None:
+        """What embed() does by default: "mean", "cls" or "last". None: the model's files ask for something else."""
+        name: str | None = self._facts["pooling"]
+        return name
+
+    @property
     def recurrent(self) -> bool:
         """True: a slot cannot forget its last tokens, only all of them."""
         return bool(self._facts["recurrent"])
@@ -195,6 +208,7 @@ class Engine:
         regex: str | None = None,
         ignore_end: bool = False,
         logprobs: bool = False,
+        top_logprobs: int = 0,
         tools: Sequence[Mapping[str, Any]] | None = None,
         slot: int = 0,
     ) -> Generation:
@@ -208,8 +222,9 @@ class Engine:
         logit_bias: added to logits, by token; -inf excludes one. stop: texts that end the answer and are no part of it.
         json_schema: the answer is JSON of this schema, a mapping or its JSON text; {} allows any JSON.
         regex: the answer matches this expression as a whole.
-        ignore_end: go on after an end token; not with json_schema or regex. slot: a slot has one generation at a time; an older one raises
-        InvalidArgument from then on.
+        ignore_end: go on after an end token; not with json_schema or regex. logprobs: with log probabilities.
+        top_logprobs: with those of so many of the most likely tokens in each place.
+        slot: a slot has one generation at a time; an older one raises InvalidArgument from then on.
         """
         stops = [stop] if isinstance(stop, str) else [text_of(s, "stop") for s in stop]
         if json_schema == "":
@@ -239,12 +254,54 @@ class Engine:
             regex="" if regex is None else text_of(regex, "regex"),
             ignore_end=bool(ignore_end),
             logprobs=bool(logprobs),
+            top_logprobs=whole_number(top_logprobs, "top_logprobs", self.vocab_size),
         )
-        return Generation(native, bool(logprobs))
+        return Generation(native, bool(logprobs) or top_logprobs > 0, top_logprobs > 0)
 
     def complete(self, prompt: Prompt, **options: Any) -> Answer:
         """The whole answer to a prompt. options: those of generate()."""
         return self.generate(prompt, **options).answer()
+
+    def generate_async(self, prompt: Prompt, **options: Any) -> AsyncGeneration:
+        """Continues a prompt without blocking the event loop: async for text in engine.generate_async("Once"): ...
+
+        options: those of generate(). Answers in several slots go on by turns. A task that is cancelled ends its answer.
+        """
+        if not isinstance(prompt, str):
+            prompt = cast("Prompt", list(prompt))  # as it is now: the prompt is read later
+        return AsyncGeneration(self._thread(), functools.partial(self.generate, prompt, **options))
+
+    async def complete_async(self, prompt: Prompt, **options: Any) -> Answer:
+        """The whole answer to a prompt, without blocking the event loop. options: those of generate()."""
+        return await self.generate_async(prompt, **options).answer()
+
+    def _thread(self) -> ThreadPoolExecutor:
+        """One thread, as one call at a time can use the model: those that wait have their turns in order."""
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix="tenon.llm")
+        return self._executor
+
+    # ---- Embeddings
+
+    def embed(
+        self, texts: str | Sequence[Any], *, pooling: str = "auto", normalize: bool = True, slot: int = 0
+    ) -> np.ndarray[Any, Any]:
+        """Texts as vectors: a numpy array f32[texts, dim], or f32[dim] for one text.
+
+        texts: a str, or tokens, for one text; a list of str, or of lists of tokens, for several. They are the hidden states
+        behind the model's last norm. pooling: which of them: "mean" of all tokens, "cls" (the first token), "last", or "auto":
+        as the model's files say, else "mean". normalize: to length 1. Clears the slot.
+        """
+        many = not isinstance(texts, str) and not (len(texts) > 0 and isinstance(texts[0], (int, np.integer)))
+        listed = list(texts) if many else [texts]
+        tokens = [self.tokenize(t) if isinstance(t, str) else _tokens(t, "texts") for t in listed]
+        made = self._native.embed(tokens, text_of(pooling, "pooling"), bool(normalize), whole_number(slot, "slot")).numpy()
+        return cast("np.ndarray[Any, Any]", made if many else made[0])
+
+    async def embed_async(self, texts: str | Sequence[Any], **options: Any) -> np.ndarray[Any, Any]:
+        """As embed(), without blocking the event loop."""
+        call = functools.partial(self.embed, texts, **options)
+        return await asyncio.get_running_loop().run_in_executor(self._thread(), call)
 
     def cancel(self) -> None:
         """Ends all generations of the engine, each at its next token, and calls of other threads. From any thread."""
@@ -327,4 +384,4 @@ def _json(value: Any, what: str) -> str:
         raise InvalidArgument(f"{what}: expected what JSON has: {e}") from None
 
 
-__all__ = ["Answer", "Engine", "Generation", "Piece"]
+__all__ = ["Answer", "AsyncGeneration", "Engine", "Generation", "Piece"]

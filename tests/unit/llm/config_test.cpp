@@ -170,6 +170,8 @@ TEST_SUITE("llm/config") {
     CHECK(refusal(with(llama(), {{"model_type", "bert"}, {"architectures", nullptr}}),
                   TENON_UNSUPPORTED)
               .find("'llama', 'mistral'") != std::string::npos);
+    CHECK(refusal(with(llama(), {{"architectures", {"MistralModel"}}}), TENON_UNSUPPORTED)
+              .find("'LlamaForCausalLM'") != std::string::npos);
     CHECK(refusal(with(llama(), {{"architectures", {"LlamaForSequenceClassification"}}}),
                   TENON_UNSUPPORTED)
               .find("'LlamaForCausalLM'") != std::string::npos);

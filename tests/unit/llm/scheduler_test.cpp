@@ -80,6 +80,19 @@ TEST_SUITE("llm/scheduler") {
       h.resize(can ? static_cast<size_t>(length) : 0);
       return can;
     }
+    // A number for each token; at the end, all of them.
+    std::vector<float> embed(const Part& part, bool last) override {
+      ++entered;
+      while (hold) std::this_thread::sleep_for(milliseconds(1));
+      if (fails.exchange(false)) throw tenon::Error(TENON_DEVICE_LOST, "step: broken");
+      Tokens& h = held[static_cast<size_t>(part.slot)];
+      h.insert(h.end(), part.tokens.begin(), part.tokens.end());
+      REQUIRE(static_cast<int64_t>(h.size()) <= most);
+      longest_text_part =
+          std::max(longest_text_part.load(), static_cast<int64_t>(part.tokens.size()));
+      return last ? std::vector<float>(h.begin(), h.end()) : std::vector<float>();
+    }
+    std::atomic<int64_t> longest_text_part{0};
   };
 
   struct Greedy final : Sampling {
@@ -113,6 +126,22 @@ TEST_SUITE("llm/scheduler") {
       return scheduler.submit(std::move(w));
     }
   };
+
+  std::unique_ptr<Answer> embed(Rig & rig, std::vector<Tokens> texts) {
+    Wanted w;
+    w.texts = std::move(texts);
+    return rig.scheduler.submit(std::move(w));
+  }
+  // Waits for the embeddings of all texts, in order.
+  std::vector<Tokens> embedded(Answer & answer) {
+    std::vector<Tokens> out;
+    for (Finish finish = Finish::none; finish == Finish::none;)
+      if (auto p = answer.next(milliseconds(10'000))) {
+        out.emplace_back(p->embedding.begin(), p->embedding.end());
+        finish = p->finish;
+      }
+    return out;
+  }
 
   struct Result {
     std::string text;
@@ -299,6 +328,52 @@ TEST_SUITE("llm/scheduler") {
     const auto a = rig.ask({1}, 2);
     CHECK_THROWS_WITH_AS(wait_for(*a), doctest::Contains("broken"), tenon::Error);
     CHECK(wait_for(*rig.ask({1}, 2)).text == alone({1}, 2));
+  }
+
+  TEST_CASE("embeddings: of all texts in order, while answers go on") {
+    Rig rig(3, 40, {.waiting = 64, .chunk = 8});
+    std::mt19937 random(5);
+    std::vector<std::vector<Tokens>> wanted(12);
+    for (auto& texts : wanted)
+      for (size_t i = 0; i < 1 + random() % 6; ++i) {
+        Tokens& text = texts.emplace_back(1 + random() % 40);
+        for (int32_t& t : text) t = static_cast<int32_t>(random() % kVocabulary);
+      }
+    std::vector<std::thread> clients;
+    for (auto& texts : wanted)
+      clients.emplace_back([&rig, &texts] { CHECK(embedded(*embed(rig, texts)) == texts); });
+    for (int32_t i = 0; i < 8; ++i)
+      clients.emplace_back([&rig, i] {
+        CHECK(wait_for(*rig.ask({i, 2, 3}, 10)).text == alone({i, 2, 3}, 10));
+      });
+    for (std::thread& t : clients) t.join();
+    CHECK(rig.model.longest_text_part == 8);
+  }
+
+  TEST_CASE("embeddings: tokens are counted; limits; who leaves makes room") {
+    Rig rig(1, 10);
+    auto a = embed(rig, {{1, 2}, {3}});
+    std::vector<int64_t> counts;
+    for (int i = 0; i < 2; ++i)
+      counts.push_back(a->next(milliseconds(10'000)).value().prompt_tokens);
+    CHECK(counts == std::vector<int64_t>{2, 3});
+    CHECK(embedded(*embed(rig, {Tokens(10, 4)})).at(0).size() == 10);
+    for (const Tokens& bad : {Tokens(), Tokens(11, 4)})
+      CHECK_THROWS_WITH_AS(embed(rig, {{1}, bad}), doctest::Contains("input 1 has"), tenon::Error);
+    CHECK_THROWS_AS(rig.ask(Tokens(10, 1)), TooLong);
+    rig.model.hold = true;
+    rig.model.entered = 0;
+    auto leaves = embed(rig, std::vector<Tokens>(2000, Tokens(10, 1)));
+    while (rig.model.entered < 1) std::this_thread::sleep_for(milliseconds(1));
+    CHECK(rig.scheduler.numbers().running == 1);
+    leaves.reset();
+    rig.model.hold = false;
+    CHECK(wait_for(*rig.ask({1, 2}, 3)).text == alone({1, 2}, 3));
+    CHECK(rig.model.entered < 100);
+    rig.model.fails = true;
+    CHECK_THROWS_WITH_AS(embedded(*embed(rig, {{1, 2}})), doctest::Contains("broken"),
+                         tenon::Error);
+    CHECK(embedded(*embed(rig, {{1, 2}})) == std::vector<Tokens>{{1, 2}});
   }
 
   TEST_CASE("stop: all answers fail with the reason, new ones are refused") {

@@ -25,6 +25,14 @@ TEST_SUITE("llm/api") {
           throw tenon::Error(TENON_DEVICE_LOST, "the device is gone");
         const auto n = static_cast<int64_t>(wanted_.prompt.size());
         Piece p;
+        if (!wanted_.texts.empty()) {
+          const Tokens& text = wanted_.texts[static_cast<size_t>(made_)];
+          p.embedding = {static_cast<float>(text[0]), static_cast<float>(text.size()), 0.5f};
+          read_ += static_cast<int64_t>(text.size());
+          p.prompt_tokens = read_;
+          if (++made_ == static_cast<int64_t>(wanted_.texts.size())) p.finish = Finish::stop;
+          return p;
+        }
         p.prompt_tokens = n;
         p.tokens_made = ++made_;
         const int32_t token = wanted_.prompt[static_cast<size_t>(n - made_)];
@@ -38,13 +46,14 @@ TEST_SUITE("llm/api") {
      private:
       Backwards& model_;
       Wanted wanted_;
-      int64_t made_ = 0;
+      int64_t made_ = 0, read_ = 0;
     };
 
     std::string name() const override { return "backwards"; }
     int64_t context() const override { return 64; }
     int64_t vocabulary() const override { return 128; }
     int64_t created() const override { return 1; }
+    int64_t dim() const override { return 3; }
     Tokens tokenize(const std::string& text, bool) const override {
       return {text.begin(), text.end()};
     }
@@ -307,16 +316,65 @@ TEST_SUITE("llm/api") {
     CHECK(rig.ask("GET", "/").status == 200);
   }
 
-  TEST_CASE("models, tokens, embeddings, metrics") {
+  TEST_CASE("embeddings: inputs of every form, formats, dimensions") {
+    Rig rig;
+    const Json two =
+        rig.post("/v1/embeddings", {{"input", {"abc", "z"}}, {"model", "backwards"}}).json();
+    CHECK(two["object"] == "list");
+    CHECK(two["model"] == "backwards");
+    CHECK(two["usage"] == Json{{"prompt_tokens", 4}, {"total_tokens", 4}});
+    REQUIRE(two["data"].size() == 2);
+    CHECK(two["data"][0] ==
+          Json{{"object", "embedding"}, {"index", 0}, {"embedding", {97, 3, 0.5}}});
+    CHECK(two["data"][1] ==
+          Json{{"object", "embedding"}, {"index", 1}, {"embedding", {122, 1, 0.5}}});
+    const auto vectors = [&](const Json& input) {
+      const Json whole = rig.post("/v1/embeddings", {{"input", input}}).json();
+      Json out = Json::array();
+      for (const Json& d : whole["data"]) out.push_back(d["embedding"]);
+      return out;
+    };
+    CHECK(vectors("abc") == Json{{97, 3, 0.5}});
+    CHECK(vectors(Json{5, 6, 7}) == Json{{5, 3, 0.5}});
+    CHECK(vectors(Json{{5, 6}, {7}}) == Json{{5, 2, 0.5}, {7, 1, 0.5}});
+    const Json coded =
+        rig.post("/v1/embeddings", {{"input", "abc"}, {"encoding_format", "base64"}}).json();
+    CHECK(coded["data"][0]["embedding"] == "AADCQgAAQEAAAAA/");  // f32: 97, 3, 0.5
+    const Json cut =
+        rig.post("/v1/embeddings", {{"input", {3, 1, 1, 1}}, {"dimensions", 2}}).json();
+    CHECK(cut["data"][0]["embedding"] == Json{0.6, 0.8});
+    CHECK(rig.ask("GET", "/metrics").body.find("tenon_embeddings_total 8\n") != std::string::npos);
+    const Json bad[] = {Json::object(),
+                        {{"input", ""}},
+                        {{"input", Json::array()}},
+                        {{"input", {"a", ""}}},
+                        {{"input", {{1}, Json::array()}}},
+                        {{"input", {128}}},
+                        {{"input", 3}},
+                        {{"input", std::vector<std::string>(2049, "a")}},
+                        {{"input", "a"}, {"encoding_format", "hex"}},
+                        {{"input", "a"}, {"dimensions", 0}},
+                        {{"input", "a"}, {"dimensions", 4}},
+                        {{"input", "a"}, {"truncate", true}}};
+    for (const Json& b : bad) {
+      CAPTURE(b.dump().substr(0, 80));
+      const Sheet s = rig.post("/v1/embeddings", b);
+      CHECK(s.status == 400);
+      CHECK(s.json()["error"]["type"] == "invalid_request_error");
+      CHECK(s.json()["error"]["param"] == (b.size() < 2 ? "input" : (++b.begin()).key()));
+    }
+    CHECK(rig.post("/v1/embeddings", {{"input", "a"}, {"model", "other"}}).status == 404);
+    rig.model.full = true;
+    CHECK(rig.post("/v1/embeddings", {{"input", "a"}}).status == 429);
+  }
+
+  TEST_CASE("models, tokens, metrics") {
     Rig rig;
     CHECK(rig.ask("GET", "/v1/models").json()["data"][0]["id"] == "backwards");
     CHECK(rig.ask("GET", "/v1/models/backwards").json()["id"] == "backwards");
     CHECK(rig.post("/tokenize", {{"content", "ab"}}).json()["tokens"] == Json{97, 98});
     CHECK(rig.post("/detokenize", {{"tokens", {97, 98}}}).json()["content"] == "ab");
     CHECK(rig.post("/detokenize", {{"tokens", {128}}}).status == 400);
-    const Sheet e = rig.post("/v1/embeddings", {{"input", "a"}});
-    CHECK(e.status == 400);
-    CHECK(e.json()["error"]["message"] == "embeddings: 'backwards' is a model that writes text");
     rig.post("/v1/completions", {{"prompt", "abc"}});
     rig.ask("GET", "/unknown");
     const std::string m = rig.ask("GET", "/metrics").body;

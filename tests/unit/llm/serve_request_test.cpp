@@ -124,6 +124,10 @@ TEST_SUITE("llm/request") {
         {{{"top_logprobs", 3}}, "top_logprobs"},
         {{{"logprobs", true}, {"top_logprobs", 21}}, "top_logprobs"},
         {{{"tool_choice", "required"}}, "tool_choice"},
+        {{{"tool_choice", "always"}}, "tool_choice"},
+        {{{"tool_choice", {{"type", "function"}, {"function", {{"name", "g"}}}}}}, "tool_choice"},
+        {{{"tool_choice", {{"type", "web"}}}}, "tool_choice.type"},
+        {{{"tool_choice", {{"type", "function"}}}}, "tool_choice.function"},
         {{{"tools", {{{"type", "web"}}}}}, "tools.type"},
         {{{"messages", Json::array()}}, "messages"},
         {{{"messages", "hi"}}, "messages"},
@@ -136,6 +140,44 @@ TEST_SUITE("llm/request") {
       CHECK(refused([&, b = body] { chat(b); }) == param);
     }
     CHECK(refused([] { chat_request(Json::object(), kVocabulary); }) == "messages");
+  }
+
+  TEST_CASE("chat: a call of a tool that is wanted is a schema") {
+    const auto tool = [](const char* name, Json parameters) {
+      return Json{{"type", "function"},
+                  {"function", {{"name", name}, {"parameters", std::move(parameters)}}}};
+    };
+    const Json a{{"type", "object"},
+                 {"properties", {{"x", {{"$ref", "#/$defs/n"}}}}},
+                 {"$defs", {{"n", {{"type", "integer"}}}}}};
+    const Json tools = {tool("f", a), tool("g", nullptr)};
+    const ChatRequest any = chat({{"tools", tools}, {"tool_choice", "required"}});
+    CHECK(any.tools == tools);
+    const Json& calls = any.wanted.schema["anyOf"];
+    REQUIRE(calls.size() == 2);
+    CHECK(calls[0]["properties"]["name"] == Json{{"const", "f"}});
+    CHECK(calls[0]["properties"]["arguments"]["properties"] == a["properties"]);
+    CHECK(!calls[0]["properties"]["arguments"].contains("$defs"));
+    CHECK(calls[1]["properties"]["arguments"] == Json{{"type", "object"},
+                                                      {"properties", Json::object()},
+                                                      {"additionalProperties", false}});
+    CHECK(any.wanted.schema["$defs"] == a["$defs"]);
+    const Json named{{"type", "function"}, {"function", {{"name", "g"}}}};
+    const Json only = chat({{"tools", tools}, {"tool_choice", named}}).wanted.schema;
+    CHECK(only["anyOf"].size() == 1);
+    CHECK(only["anyOf"][0]["properties"]["name"] == Json{{"const", "g"}});
+    CHECK(chat({{"tools", tools}, {"tool_choice", "auto"}}).wanted.schema.is_null());
+    CHECK(chat({{"tools", tools}, {"tool_choice", "none"}}).tools.is_null());
+    CHECK(refused([&] {
+            chat({{"tools", tools},
+                  {"tool_choice", "required"},
+                  {"response_format", {{"type", "json_object"}}}});
+          }) == "tool_choice");
+    Json other = a;
+    other["$defs"]["n"]["type"] = "string";
+    CHECK(refused([&] {
+            chat({{"tools", {tool("f", a), tool("h", other)}}, {"tool_choice", "required"}});
+          }) == "tools");
   }
 
   TEST_CASE("completion: prompts of every form") {
