@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "llm/arch/step.hpp"
@@ -75,13 +76,16 @@ struct Engine::Parts {
   };
 
   Parts(const Runtime& r, ModelConfig c, TensorSource tensors, const EngineOptions& o)
-      : runtime(r), config(std::move(c)), weights(std::move(tensors)), store(r), options(o) {}
+      : runtime(r), config(std::move(c)), weights(std::move(tensors)), store(r), options(o) {
+    if (!o.adapters.empty()) adapters.emplace(o.adapters, config);
+  }
 
   const Runtime& runtime;
   ModelConfig config;
   Weights weights;
   Store store;
   EngineOptions options;
+  std::optional<Adapters> adapters;
   int64_t context = 0;
   std::vector<int64_t> lengths;  // of the sequences
   std::map<Key, Runner> runners;
@@ -92,7 +96,7 @@ struct Engine::Parts {
     return std::string(options.products == Products::compute ? sdk::dtype_name(options.compute)
                                                              : "f32");
   }
-  StepShape shape(const Key& key) const {
+  StepShape shape(const Key& key) {
     return {.slots = options.slots,
             .capacity = context,
             .batch = key.batch,
@@ -100,7 +104,8 @@ struct Engine::Parts {
             .all_logits = key.all_logits,
             .compute = options.compute,
             .cache = options.cache,
-            .block_product = block_product()};
+            .block_product = block_product(),
+            .lora = adapters ? &*adapters : nullptr};
   }
   Runner& runner(const Key& key) {
     Runner& r = runners[key];
@@ -230,6 +235,10 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
     p.weights.check_unused([&](const std::string& name) { return is_harmless(name, p.config); });
   } catch (const Error& e) {
     throw Error(e.code(), model + ": " + e.what());
+  }
+  if (p.adapters) {
+    p.adapters->check_used();
+    p.adapters->load(p.store);
   }
   p.weights.load(p.store);
   p.runner({1, 1, false});

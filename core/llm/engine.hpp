@@ -19,6 +19,7 @@
 
 #include "llm/arch/config.hpp"
 #include "llm/sample/sampler.hpp"
+#include "llm/tune/adapter.hpp"
 #include "tenon/tenon.hpp"
 
 namespace tenon::llm {
@@ -42,6 +43,8 @@ struct EngineOptions {
   // weights are not f32 and `compute` is NONE.
   tenon_dtype cache = TENON_DTYPE_NONE;
   Products products = Products::f32;
+  // Changes of the model, added up. They stay apart from its weights, whatever those are.
+  std::vector<AdapterChoice> adapters{};
   ExecutableOptions executable{};  // its device is not used
 };
 
