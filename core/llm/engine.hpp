@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "llm/arch/config.hpp"
+#include "llm/model_files.hpp"
 #include "llm/sample/sampler.hpp"
 #include "llm/tune/adapter.hpp"
 #include "tenon/tenon.hpp"
@@ -60,10 +61,6 @@ struct GenerateOptions {
 };
 
 enum class Finish : uint8_t { length, end_token, context_full, stopped };
-
-// True if the model is a file, which must be a GGUF file, and false if it is a folder. Throws
-// NOT_FOUND if nothing is there, and IO_ERROR if it is neither.
-bool is_model_file(const std::string& path);
 
 class Engine {
  public:

@@ -3,10 +3,11 @@
 logits as the merged weights do, and what tenon does not know is refused by name.
 
 lora.py TENON LLM_PROBE"""
-import array, json, pathlib, random, shutil, struct, subprocess, sys, tempfile
+import array, json, pathlib, random, shutil, subprocess, sys, tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "cli"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
 import tiny_model
+from tiny_model import read_tensors, write_tensors
 
 TENON, PROBE = sys.argv[1:3]
 HIDDEN, FFN, RANK, ALPHA = 32, 48, 4, 6
@@ -20,29 +21,6 @@ def check(what, good, more=""):
     if not good:
         failures.append(what)
         print(f"FAIL {what} {more}", flush=True)
-
-
-def write_tensors(file, tensors):
-    """tensors: name -> (shape, numbers)."""
-    header, data = {}, b""
-    for name, (shape, numbers) in tensors.items():
-        content = struct.pack(f"<{len(numbers)}f", *numbers)
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
-        data += content
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    file.write_bytes(struct.pack("<Q", len(text)) + text + data)
-
-
-def read_tensors(file):
-    data = file.read_bytes()
-    size = struct.unpack("<Q", data[:8])[0]
-    out = {}
-    for name, t in json.loads(data[8:8 + size]).items():
-        if name != "__metadata__":
-            begin, end = (8 + size + at for at in t["data_offsets"])
-            out[name] = (t["shape"], list(struct.unpack(f"<{(end - begin) // 4}f", data[begin:end])))
-    return out
 
 
 def write_adapter(folder, factors, **keys):
