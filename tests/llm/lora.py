@@ -115,6 +115,22 @@ def main():
             check(f"{kind}: known factors", differ(got, logits(at, decoded, "--lora", adapter)) < 1e-4)
             check(f"{kind}: a change is seen", differ(got, plain) > 0.1)
 
+        def converted(*words):
+            done = subprocess.run([TENON, "llm", "convert", *words], capture_output=True, text=True)
+            check(f"converted {words}", done.returncode == 0, done.stderr)
+            return words[1]
+
+        whole = converted(model, at / "merged.gguf", "--lora", adapter)
+        check("convert --lora to a file", differ(logits(at, whole), with_adapter) < 1e-4)
+        half_gguf = converted(model, at / "half.gguf", "--lora", f"{adapter}:0.5")
+        back = converted(half_gguf, at / "merged_back", "--lora", f"{adapter}:0.25", "--lora", f"{adapter}:0.25")
+        check("convert --lora to a folder", differ(logits(at, back), with_adapter) < 1e-4)
+        done = subprocess.run([TENON, "llm", "convert", model, at / "bad.gguf", "--lora", write_adapter(
+            at / "no_layer", {"model.layers.7.self_attn.q_proj": known["model.layers.0.self_attn.q_proj"]})],
+            capture_output=True, text=True)
+        check("convert refuses what the model has not", done.returncode == 1 and "model.layers.7" in done.stderr and
+              not (at / "bad.gguf").exists(), done.stderr)
+
         for key, value in (("use_dora", True), ("lora_bias", True), ("modules_to_save", ["lm_head"]),
                            ("init_lora_weights", "pissa"), ("bias", "all"), ("peft_type", "IA3"),
                            ("layer_replication", [[0, 2]]), ("a_key_of_tomorrow", 3)):

@@ -10,8 +10,8 @@
 
 #include "cli/command.hpp"
 #include "cli/llm/options.hpp"
-#include "llm/tune/random.hpp"
 #include "cli/terminal.hpp"
+#include "llm/tune/random.hpp"
 
 namespace tenon::cli {
 namespace {

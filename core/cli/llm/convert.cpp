@@ -8,6 +8,7 @@
 
 #include "cli/command.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/llm/options.hpp"
 #include "cli/progress.hpp"
 #include "cli/terminal.hpp"
 #include "llm/files/mix.hpp"
@@ -29,6 +30,7 @@ int convert(const Args& args) {
   llm::files::ConvertOptions options{
       .type = args.text("--type"),
       .pre = args.text("--pre"),
+      .adapters = adapters_of(args),
       .threads = static_cast<unsigned>(args.integer("--threads", 0, 0, 4096))};
   options.progress = [&](uint64_t done, uint64_t total, const std::string& tensor) {
     if (interrupt.raised()) throw Error(TENON_CANCELLED, "interrupted");
@@ -60,13 +62,16 @@ Command llm_convert_command() {
                        .value = "NAME",
                        .help = "how GGUF names the pre-tokenizer, such as llama-bpe or qwen2",
                        .otherwise = "recognized by its expression"},
+                      lora_option("make an adapter (LoRA, as PEFT saves it) a part of the "
+                                  "weights; may be repeated"),
                       {.name = "--threads",
                        .value = "N",
                        .help = "number of threads that encode",
                        .otherwise = "all processors"}},
           .examples =
               "tenon llm convert Llama-3.2-1B model.gguf --type Q4_K_M\n"
-              "tenon llm convert model.gguf folder --type BF16\n",
+              "tenon llm convert model.gguf folder --type BF16\n"
+              "tenon llm convert Llama-3.2-1B tuned.gguf --lora adapter --type Q8_0\n",
           .words = 2,
           .completes = Completes::file,
           .loads_plugins = false,

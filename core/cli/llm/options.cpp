@@ -42,6 +42,14 @@ llm::AdapterChoice adapter_of(const std::string& text) {
 
 }  // namespace
 
+Option lora_option(std::string_view help) {
+  return {.name = "--lora",
+          .value = "DIR[:SCALE]",
+          .help = help,
+          .completes = Completes::folder,
+          .repeats = true};
+}
+
 std::vector<llm::AdapterChoice> adapters_of(const Args& args) {
   std::vector<llm::AdapterChoice> out;
   for (const std::string& text : args.list("--lora")) out.push_back(adapter_of(text));
@@ -71,11 +79,8 @@ std::vector<Option> with_engine_options(std::vector<Option> own) {
            "compute may round weights to the dtype of --compute",
        .otherwise = "int8 on the cpu, compute elsewhere",
        .choices = {"int8", "compute", "f32"}},
-      {.name = "--lora",
-       .value = "DIR[:SCALE]",
-       .help = "run with an adapter (LoRA, as PEFT saves it) beside the weights; may be repeated",
-       .completes = Completes::folder,
-       .repeats = true},
+      lora_option(
+          "run with an adapter (LoRA, as PEFT saves it) beside the weights; may be repeated"),
       memory_option(),
       pin_option(),
       exec_option(),

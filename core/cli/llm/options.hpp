@@ -14,6 +14,7 @@ namespace tenon::cli {
 std::vector<Option> with_engine_options(std::vector<Option> own);
 // The values of these options.
 llm::EngineOptions engine_options(const Args& args, int64_t slots);
+Option lora_option(std::string_view help);
 // The values of --lora.
 std::vector<llm::AdapterChoice> adapters_of(const Args& args);
 // The first word. Throws UsageError if there is none.

@@ -7,14 +7,17 @@
 #include <string>
 #include <vector>
 
+#include "llm/tune/adapter.hpp"
+
 namespace tenon::llm::files {
 
 struct ConvertOptions {
   // Of a GGUF file: one of kMixes (mix.hpp). Of a folder: F32, F16 or BF16. Empty: what the source
   // has; for blocks, F16.
   std::string type{};
-  std::string pre{};     // name of the pre-tokenizer, empty: recognized
-  unsigned threads = 0;  // that encode; 0: as many as the processor has
+  std::string pre{};                      // name of the pre-tokenizer, empty: recognized
+  std::vector<AdapterChoice> adapters{};  // become a part of the weights
+  unsigned threads = 0;                   // that encode; 0: as many as the processor has
   // Called before each tensor: how many bytes of the source are done, of how many, and its name. To
   // end the conversion, throw.
   std::function<void(uint64_t done, uint64_t total, const std::string& tensor)> progress{};

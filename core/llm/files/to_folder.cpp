@@ -11,6 +11,7 @@
 #include "llm/files/convert.hpp"
 #include "llm/files/matrix.hpp"
 #include "llm/files/tokenizer_keys.hpp"
+#include "llm/tune/merged.hpp"
 
 namespace tenon::llm::files {
 namespace {
@@ -24,7 +25,7 @@ struct Planned {
   std::vector<int64_t> dims{};
   int64_t expert = -1;
   int64_t heads = 0;  // to permute back; 0: as it is
-  bool minus_one = false;
+  bool minus_one = false, changes = false;
   size_t shard = 0;
 };
 
@@ -34,6 +35,7 @@ class ToFolder {
       : file_(file),
         folder_(folder),
         options_(options),
+        adapters_(options.adapters),
         model_(file),
         family_(family_of_gguf(model_, file)),
         dtype_(target_type()) {}
@@ -111,6 +113,8 @@ class ToFolder {
         if (layer == 0 || pair.gguf.find('*') != pair.gguf.npos) add(pair, layer, false);
       for (const ExpertPair& pair : family_.experts) add(pair, layer, true);
     }
+    for (Planned& p : planned_) p.changes = adapters_.plan(p.name, p.dims);
+    adapters_.check_used();
     for (const GgufTensor& t : model_.tensors())
       if (!used.contains(t.name) && !t.name.starts_with("rope_f"))
         throw Error(TENON_UNSUPPORTED, file_ + ": tensor '" + std::string(t.name) +
@@ -131,7 +135,7 @@ class ToFolder {
       data = data.subspan(static_cast<size_t>(p.expert) * each, each);
     }
     auto out = std::make_shared<Tensor>(TensorType(dtype_, p.dims));
-    if (t.dtype == dtype_ && p.heads == 0 && !p.minus_one) {
+    if (t.dtype == dtype_ && p.heads == 0 && !p.minus_one && !p.changes) {
       if (out->size() > 0) std::memcpy(out->data(), data.data(), data.size());
       return out;
     }
@@ -141,6 +145,7 @@ class ToFolder {
         permute_rope(numbers, p.dims.empty() ? 0 : p.dims[0], p.heads, true);
       if (p.minus_one)
         for (float& v : numbers) v -= 1;
+      adapters_.add(p.name, p.dims, numbers);
       detail::check(tenon_convert(f32, numbers.data(), dtype_, out->data(), numbers.size()));
     } catch (const Error& e) {
       throw Error(e.code(), file_ + ": tensor '" + p.source + "': " + e.what());
@@ -205,6 +210,7 @@ class ToFolder {
 
   const std::string file_, folder_;
   const ConvertOptions& options_;
+  MergedAdapters adapters_;
   const Gguf model_;
   const Family& family_;
   const tenon_dtype dtype_;

@@ -13,6 +13,7 @@
 #include "llm/files/matrix.hpp"
 #include "llm/files/mix.hpp"
 #include "llm/files/tokenizer_keys.hpp"
+#include "llm/tune/merged.hpp"
 
 namespace tenon::llm::files {
 namespace {
@@ -25,7 +26,7 @@ struct Planned {
   std::vector<int64_t> dims{};
   GgufFormat format{};
   int64_t heads = 0;  // to permute; 0: as it is
-  bool plus_one = false;
+  bool plus_one = false, changes = false;
 };
 
 std::string text_of(const TensorType& type) {
@@ -43,6 +44,7 @@ class ToGguf {
         family_(family_of_folder(
             field<std::string>(config_, "model_type", config_file_).value_or(""), config_file_)),
         options_(options),
+        adapters_(options.adapters),
         out_(file) {
     if (config_.contains("quantization_config") && !config_["quantization_config"].is_null())
       throw Error(
@@ -127,6 +129,10 @@ class ToGguf {
         if (pair.folder.find('*') != pair.folder.npos) add(pair, layer);
       for (const ExpertPair& pair : family_.experts) add_experts(pair, layer);
     }
+    for (Planned& p : planned_)
+      for (const auto* s : p.sources)
+        if (adapters_.plan(s->name, s->type.dims)) p.changes = true;
+    adapters_.check_used();
     for (const auto& [name, entry] : folder_.tensors()) {
       total_ += entry.data.size();
       if (!used_.contains(name) && !name.ends_with("rotary_emb.inv_freq"))
@@ -191,12 +197,13 @@ class ToGguf {
     if (p.sources.empty()) return encode(p, p.numbers);
     for (const auto* s : p.sources) {
       // Bytes that stay as they are need no detour.
-      if (p.format.dtype == s->type.dtype && p.heads == 0 && !p.plus_one) {
+      if (p.format.dtype == s->type.dtype && p.heads == 0 && !p.plus_one && !p.changes) {
         out_.content(s->data);
         result_.bytes += s->data.size();
         continue;
       }
       std::vector<float> numbers = widened(s->type.dtype, s->data);
+      adapters_.add(s->name, s->type.dims, numbers);
       if (p.heads > 0 && !numbers.empty()) {
         try {
           permute_rope(numbers, s->type.dims[0], p.heads, false);
@@ -235,6 +242,7 @@ class ToGguf {
   const std::string config_file_;
   const Family& family_;
   const ConvertOptions& options_;
+  MergedAdapters adapters_;
   GgufWriter out_;
   std::string mix_;
   MixModel model_;
