@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // tenon llm convert: between Hugging Face folders and GGUF files.
-#include "llm/files/convert.hpp"
 
 #include <filesystem>
 #include <iostream>
@@ -12,6 +11,7 @@
 #include "cli/progress.hpp"
 #include "cli/terminal.hpp"
 #include "llm/files/mix.hpp"
+#include "llm/tune/merged.hpp"
 
 namespace tenon::cli {
 namespace {
@@ -25,12 +25,13 @@ int convert(const Args& args) {
   if (folder && std::filesystem::is_directory(to, error))
     throw UsageError(to + ": expected a file to write, got a folder");
   if (!folder) args.refuse({"--pre"}, "applies to a model folder");
+  llm::MergedAdapters adapters(adapters_of(args));
   const InterruptFlag interrupt;
   std::optional<Progress> progress;
   llm::files::ConvertOptions options{
       .type = args.text("--type"),
       .pre = args.text("--pre"),
-      .adapters = adapters_of(args),
+      .changes = &adapters,
       .threads = static_cast<unsigned>(args.integer("--threads", 0, 0, 4096))};
   options.progress = [&](uint64_t done, uint64_t total, const std::string& tensor) {
     if (interrupt.raised()) throw Error(TENON_CANCELLED, "interrupted");

@@ -7,13 +7,14 @@
 
 namespace tenon::llm {
 
-Step::Step(Graph& graph, const ModelConfig& config, const StepShape& shape, Weights& w)
+Step::Step(Graph& graph, const ModelConfig& config, const StepShape& shape, Weights& w,
+           const StepValues& given)
     : g(graph), c(config), s(shape), weights(w) {
-  tokens = g.input("tokens", {i64, {s.batch, s.time}});
+  tokens = given.tokens ? given.tokens : g.input("tokens", {i64, {s.batch, s.time}});
   if (s.whole && s.lora && s.lora->dropout > 0) rng_ = g.input("rng", {i64, {2}});
   if (s.whole) return;
-  past_ = g.input("past", {i64, {s.batch}});
-  count_ = g.input("count", {i64, {s.batch}});
+  past_ = given.past ? given.past : g.input("past", {i64, {s.batch}});
+  count_ = given.count ? given.count : g.input("count", {i64, {s.batch}});
   if (s.batch < s.slots) slot_ = g.input("slot", {i64, {s.batch}});
 }
 
@@ -21,7 +22,7 @@ Step::Step(Graph& graph, const ModelConfig& config, const StepShape& shape, Weig
 
 Value Step::once(const std::string& name, const TensorType& type) {
   const auto [at, is_new] = weights_.try_emplace(name);
-  if (is_new) at->second = g.weight(name, type, false);
+  if (is_new) at->second = g.weight(name, type, s.trainable);
   return at->second;
 }
 
@@ -47,6 +48,11 @@ Value Step::wide(const std::string& name, const std::vector<int64_t>& dims) {
 
 Value Step::table(const std::string& name, const std::vector<int64_t>& dims,
                   const std::function<std::vector<float>()>& numbers) {
+  if (s.constants) {
+    const auto [at, is_new] = weights_.try_emplace(name);
+    if (is_new) at->second = g.constant<float>(dims, numbers());
+    return at->second;
+  }
   return once(name, weights.table(name, dims, numbers));
 }
 

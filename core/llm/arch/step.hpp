@@ -27,6 +27,8 @@ struct StepShape {
   // Whole sequences without caches, as training reads them. `tokens` is the only input, apart from
   // `rng` i64 [2] if lora has a dropout. slots is the batch, and capacity at least the time.
   bool whole = false;
+  bool trainable = false;   // the weights
+  bool constants = false;   // tables are constants of the graph, not weights
   bool checkpoint = false;  // the backward pass computes layers again
 };
 
@@ -42,10 +44,16 @@ struct StepShape {
 // The states are updated by what the counts cover. Sequences with count 0 keep theirs.
 Graph step_graph(const ModelConfig& config, const StepShape& shape, Weights& weights);
 
+// Values of a graph in place of its inputs of these names.
+struct StepValues {
+  Value tokens{}, past{}, count{};
+};
+
 // Builds one graph. Values have the dtype `compute` unless stated otherwise.
 class Step {
  public:
-  Step(Graph& graph, const ModelConfig& config, const StepShape& shape, Weights& weights);
+  Step(Graph& graph, const ModelConfig& config, const StepShape& shape, Weights& weights,
+       const StepValues& given = {});
 
   Graph& g;
   const ModelConfig& c;
@@ -132,7 +140,7 @@ class Step {
   // Rows [rows, dim] of x [batch, time, dim] whose logits are wanted: the last ones of the
   // sequences, or all.
   Value wanted_rows(Value x);
-  // Logits of such rows, f32 [rows, vocab].
+  // Logits f32 [.., vocab] of such rows, or of x.
   Value logits(Value rows);
 
  private:

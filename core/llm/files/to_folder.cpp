@@ -11,7 +11,6 @@
 #include "llm/files/convert.hpp"
 #include "llm/files/matrix.hpp"
 #include "llm/files/tokenizer_keys.hpp"
-#include "llm/tune/merged.hpp"
 
 namespace tenon::llm::files {
 namespace {
@@ -35,7 +34,6 @@ class ToFolder {
       : file_(file),
         folder_(folder),
         options_(options),
-        adapters_(options.adapters),
         model_(file),
         family_(family_of_gguf(model_, file)),
         dtype_(target_type()) {}
@@ -113,8 +111,10 @@ class ToFolder {
         if (layer == 0 || pair.gguf.find('*') != pair.gguf.npos) add(pair, layer, false);
       for (const ExpertPair& pair : family_.experts) add(pair, layer, true);
     }
-    for (Planned& p : planned_) p.changes = adapters_.plan(p.name, p.dims);
-    adapters_.check_used();
+    if (options_.changes) {
+      for (Planned& p : planned_) p.changes = options_.changes->plan(p.name, p.dims);
+      options_.changes->check_used();
+    }
     for (const GgufTensor& t : model_.tensors())
       if (!used.contains(t.name) && !t.name.starts_with("rope_f"))
         throw Error(TENON_UNSUPPORTED, file_ + ": tensor '" + std::string(t.name) +
@@ -145,7 +145,7 @@ class ToFolder {
         permute_rope(numbers, p.dims.empty() ? 0 : p.dims[0], p.heads, true);
       if (p.minus_one)
         for (float& v : numbers) v -= 1;
-      adapters_.add(p.name, p.dims, numbers);
+      if (p.changes) options_.changes->add(p.name, p.dims, numbers);
       detail::check(tenon_convert(f32, numbers.data(), dtype_, out->data(), numbers.size()));
     } catch (const Error& e) {
       throw Error(e.code(), file_ + ": tensor '" + p.source + "': " + e.what());
@@ -210,7 +210,6 @@ class ToFolder {
 
   const std::string file_, folder_;
   const ConvertOptions& options_;
-  MergedAdapters adapters_;
   const Gguf model_;
   const Family& family_;
   const tenon_dtype dtype_;

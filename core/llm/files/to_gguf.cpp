@@ -13,7 +13,6 @@
 #include "llm/files/matrix.hpp"
 #include "llm/files/mix.hpp"
 #include "llm/files/tokenizer_keys.hpp"
-#include "llm/tune/merged.hpp"
 
 namespace tenon::llm::files {
 namespace {
@@ -44,7 +43,6 @@ class ToGguf {
         family_(family_of_folder(
             field<std::string>(config_, "model_type", config_file_).value_or(""), config_file_)),
         options_(options),
-        adapters_(options.adapters),
         out_(file) {
     if (config_.contains("quantization_config") && !config_["quantization_config"].is_null())
       throw Error(
@@ -129,10 +127,12 @@ class ToGguf {
         if (pair.folder.find('*') != pair.folder.npos) add(pair, layer);
       for (const ExpertPair& pair : family_.experts) add_experts(pair, layer);
     }
-    for (Planned& p : planned_)
-      for (const auto* s : p.sources)
-        if (adapters_.plan(s->name, s->type.dims)) p.changes = true;
-    adapters_.check_used();
+    if (options_.changes) {
+      for (Planned& p : planned_)
+        for (const auto* s : p.sources)
+          if (options_.changes->plan(s->name, s->type.dims)) p.changes = true;
+      options_.changes->check_used();
+    }
     for (const auto& [name, entry] : folder_.tensors()) {
       total_ += entry.data.size();
       if (!used_.contains(name) && !name.ends_with("rotary_emb.inv_freq"))
@@ -203,7 +203,7 @@ class ToGguf {
         continue;
       }
       std::vector<float> numbers = widened(s->type.dtype, s->data);
-      adapters_.add(s->name, s->type.dims, numbers);
+      if (p.changes) options_.changes->add(s->name, s->type.dims, numbers);
       if (p.heads > 0 && !numbers.empty()) {
         try {
           permute_rope(numbers, s->type.dims[0], p.heads, false);
@@ -242,7 +242,6 @@ class ToGguf {
   const std::string config_file_;
   const Family& family_;
   const ConvertOptions& options_;
-  MergedAdapters adapters_;
   GgufWriter out_;
   std::string mix_;
   MixModel model_;

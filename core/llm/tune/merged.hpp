@@ -6,22 +6,19 @@
 #include <string>
 #include <vector>
 
+#include "llm/files/convert.hpp"
 #include "llm/tune/adapter.hpp"
 
 namespace tenon::llm {
 
-class MergedAdapters {
+class MergedAdapters : public files::WeightChanges {
  public:
   explicit MergedAdapters(const std::vector<AdapterChoice>& choices);
 
-  // Asked for each tensor of the folder's names, before contents are read: whether it changes.
-  // Throws SHAPE_MISMATCH if the adapter does not fit.
-  bool plan(const std::string& tensor, const std::vector<int64_t>& dims);
-  // After the last tensor: throws if an adapter changes what the model does not have.
-  void check_used() const;
-  // Adds the changes to the numbers of a planned tensor [out, in], in the order of folders.
+  bool plan(const std::string& tensor, const std::vector<int64_t>& dims) override;
+  void check_used() const override;
   void add(const std::string& tensor, const std::vector<int64_t>& dims,
-           std::vector<float>& numbers) const;
+           std::vector<float>& numbers) const override;
 
  private:
   std::vector<Adapter> adapters_;
