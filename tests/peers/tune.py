@@ -152,6 +152,31 @@ def compare(name, config, tenon, device, folder):
     return good
 
 
+def blocks(tenon, device, folder):
+    """Weights in blocks against a folder of the numbers that they decode to."""
+    wide = architectures.SIZES | dict(hidden_size=64, intermediate_size=128)
+    good = True
+    for name, config in (("llama", T.LlamaConfig(**wide)),
+                         ("mixtral", T.MixtralConfig(**wide, num_local_experts=4, sliding_window=None))):
+        at = f"{folder}/{name}"
+        architectures.make(config, at, spread=0.8)
+        add_tokenizer(at)
+        for kind in ("Q8_0", "Q4_0"):
+            file, decoded = f"{at}/{kind}.gguf", f"{at}/{kind}"
+            for words in ([at, file, "--type", kind], [file, decoded, "--type", "F32"]):
+                subprocess.run([tenon, "llm", "convert", *words], check=True, capture_output=True)
+            pathlib.Path(decoded, "data.txt").write_text(TEXT)
+            add_tokenizer(decoded)
+            curves = []
+            for i, source in enumerate((file, decoded)):
+                tune(tenon, device, source, decoded, f"{decoded}/{i}")
+                curves.append([x for _, x in json.loads(pathlib.Path(decoded, str(i), "tuning.json").read_text())["losses"]])
+            error = max(abs(a - b) for a, b in zip(*curves, strict=True))
+            print(f"{name:22} in {kind}: {curves[0][0]:.4f} to {curves[0][-1]:.4f}, differs {error:.1e}", flush=True)
+            good = good and error <= LIMIT and curves[0][-1] < curves[0][0]
+    return good
+
+
 def with_peft(tenon, probe, device, folder):
     """Logits with adapters of the other one."""
     try:
@@ -199,6 +224,9 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             if not compare(name, config, a.tenon, a.device, folder):
                 bad.append(name)
+    with tempfile.TemporaryDirectory() as folder:
+        if not blocks(a.tenon, a.device, folder):
+            bad.append("blocks")
     with tempfile.TemporaryDirectory() as folder:
         if not with_peft(a.tenon, a.probe, a.device, folder):
             bad.append("PEFT")

@@ -47,7 +47,8 @@ llm::TuneOptions tuner_options(const Args& args) {
   o.adapter.alpha = args.number("--alpha", 2 * static_cast<double>(o.adapter.rank), 0, 1e9);
   o.adapter.rslora = args.has("--rslora");
   o.adapter.dropout = args.number("--dropout", 0, 0, 0.999);
-  if (args.has("--targets")) o.adapter.targets = list_of(args.text("--targets"));
+  if (args.has("--targets") && args.text("--targets") != "all-linear")  // PEFT's word
+    o.adapter.targets = list_of(args.text("--targets"));
   o.batch = args.integer("--batch", 1, 1, 1 << 20);
   o.accumulate = args.integer("--accumulate", 1, 1, 1 << 20);
   o.length = args.integer("--length", 0, 1, 1 << 24);
