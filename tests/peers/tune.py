@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tenon llm tune` against PyTorch, for each architecture of architectures.py: losses and adapter after some steps of AdamW,
-from the same first values and the same examples; weights of folders and of GGUF files. If PEFT is installed, it reads an
+from the same first values and the same examples; weights of folders and of GGUF files. A model that runs with the adapter has the
+loss that the training tells. If PEFT is installed, it reads an
 adapter of tenon, and tenon one of PEFT.
 
 tune.py TENON LLM_PROBE [--only NAME ...] [--device cpu]
@@ -16,8 +17,8 @@ except ImportError as missing:
     sys.exit(77)
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "cli")]
-import architectures, tiny_model
+sys.path.append(str(HERE))
+import architectures
 
 LIMIT, WAY_LIMIT = 1e-4, 1e-3
 STEPS, BATCH, ACCUMULATE, LENGTH, WARMUP, RATE, DECAY, CLIP = 5, 2, 2, 24, 2, 1e-2, 0.1, 0.5
@@ -124,7 +125,17 @@ def tune(tenon, device, model, folder, out, *options):
     return load_file(f"{out}/adapter_model.safetensors")
 
 
-def compare(name, config, tenon, device, folder):
+def loss_of_run(probe, device, folder, adapter, ids, options):
+    """The loss of all examples by the logits of a model that runs with the adapter, token by token."""
+    total, sum_ = len(ids) - 1, 0
+    for at in range(0, total, LENGTH):
+        e = ids[at:at + LENGTH + 1]
+        logits = architectures.probe(probe, folder, e[:-1], device, "decode", "--lora", adapter, *options)
+        sum_ += torch.nn.functional.cross_entropy(torch.tensor(logits), torch.tensor(e[1:]), reduction="sum").item()
+    return sum_ / total
+
+
+def compare(name, config, options, tenon, probe, device, folder):
     model = architectures.make(config, folder, spread=0.8)
     ids = add_tokenizer(folder)
     pathlib.Path(folder, "data.txt").write_text(TEXT)
@@ -139,12 +150,15 @@ def compare(name, config, tenon, device, folder):
     for kind, source in sources.items():
         for more in ([], ["--checkpoint"]) if kind == "folder" else ([],):
             out = f"{folder}/{kind}{len(more)}"
-            mine = tune(tenon, device, source, folder, out, *more)
-            curve = [x for _, x in json.loads(pathlib.Path(out, "tuning.json").read_text())["losses"]]
+            mine = tune(tenon, device, source, folder, out, "--validation", f"{folder}/data.txt", *more)
+            stored = json.loads(pathlib.Path(out, "tuning.json").read_text())
+            curve, checked = [x for _, x in stored["losses"]], stored["checked"][-1][1]
+            run = checked if more else loss_of_run(probe, device, folder, out, ids, [*options, "--cache", "f32"])
             assert mine.keys() == factors.keys(), mine.keys() ^ factors.keys()
             # AdamW moves a number by the sign of its gradient, even where that is rounding: so all numbers count together.
             moved, off = (torch.cat([(x[n] - y[n]).flatten() for n in mine]) for x, y in ((factors, first), (mine, factors)))
-            errors = [max(abs(a - b) for a, b in zip(curve, losses, strict=True)), (off.norm() / moved.norm()).item()]
+            errors = [max([abs(run - checked)] + [abs(a - b) for a, b in zip(curve, losses, strict=True)]),
+                      (off.norm() / moved.norm()).item()]
             print(f"{name:22} {kind:6} {' '.join(more):12} {len(mine):4} tensors; loss {losses[0]:.4f} to {losses[-1]:.4f}, differs "
                   f"{errors[0]:.1e}; adapter differs {errors[1]:.1e} of its way, {off.abs().max().item():.1e} at most", flush=True)
             good = good and errors[0] <= LIMIT and errors[1] <= WAY_LIMIT
@@ -218,11 +232,11 @@ def main():
     parser.add_argument("--only", nargs="*")
     a = parser.parse_args()
     bad = []
-    for name, (config, _) in architectures.cases().items():
+    for name, (config, options) in architectures.cases().items():
         if a.only and name not in a.only:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            if not compare(name, config, a.tenon, a.device, folder):
+            if not compare(name, config, options, a.tenon, a.probe, a.device, folder):
                 bad.append(name)
     with tempfile.TemporaryDirectory() as folder:
         if not blocks(a.tenon, a.device, folder):
@@ -234,4 +248,5 @@ def main():
         sys.exit(f"wrong: {', '.join(bad)}")
 
 
-main()
+if __name__ == "__main__":
+    main()
