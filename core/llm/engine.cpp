@@ -4,76 +4,19 @@
 
 #include <algorithm>
 #include <bit>
-#include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "llm/engine_parts.hpp"
-#include "llm/gguf_model.hpp"
-#include "llm/json_text.hpp"
-#include "llm/model_folder.hpp"
 
 namespace tenon::llm {
-namespace {
-
-// Tensors of checkpoints that the logits do not depend on.
-bool is_harmless(const std::string& name, const ModelConfig& c) {
-  if (name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.masked_bias")) return true;
-  // GPT-2's causal mask; its biases of products are named c_attn.bias and c_proj.bias.
-  if (name.ends_with(".attn.bias")) return true;
-  if (c.tied && name == "lm_head.weight") return true;
-  for (int64_t i = 0; i < c.extra_layers && i < 64; ++i)
-    if (name.starts_with("model.layers." + std::to_string(c.layers + i) + ".")) return true;
-  return false;
-}
-
-// generation_config.json may name more end tokens than config.json, such as the end of a turn.
-void read_generation_config(const std::string& folder, ModelConfig& config) {
-  const std::string file = folder + "/generation_config.json";
-  const auto text = read_if_there(file);
-  if (!text) return;
-  const Json json = parse_object(*text, file);
-  ConfigReader r(json, file);
-  for (const int64_t token : r.integers("eos_token_id"))
-    if (std::ranges::find(config.end_tokens, token) == config.end_tokens.end())
-      config.end_tokens.push_back(token);
-}
-
-bool runs_on_cpu(const Runtime& runtime, const std::string& device) {
-  bool only_cpu = true;
-  for (const DeviceEntry& d : runtime.devices()) {
-    if (d.id == device) return d.class_name() == "cpu";
-    only_cpu = only_cpu && (d.class_name() == "cpu" || !d.reason.empty());
-  }
-  return device == "cpu" || (device == "auto" && only_cpu);
-}
-
-}  // namespace
-
-bool is_model_file(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (status.type() == std::filesystem::file_type::not_found)
-    throw Error(TENON_NOT_FOUND, path + ": no such file or folder");
-  if (error) throw Error(TENON_IO_ERROR, path + ": " + error.message());
-  if (std::filesystem::is_directory(status)) return false;
-  if (std::filesystem::is_regular_file(status)) return true;
-  throw Error(TENON_IO_ERROR, path + ": expected a folder or a GGUF file");
-}
 
 Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOptions& options) {
-  if (is_model_file(model)) {
-    const GgufModel file(model);
-    ModelConfig config = file.config();
-    // GPUs have no kernel for products of experts in blocks.
-    TensorSource tensors = file.tensors(config, runs_on_cpu(runtime, options.device));
-    parts_ = std::make_unique<Parts>(runtime, std::move(config), std::move(tensors), options);
-  } else {
-    const std::string file = model + "/config.json";
-    ModelConfig config = parse_config(read_text(file), file);
-    read_generation_config(model, config);
-    parts_ = std::make_unique<Parts>(runtime, std::move(config), folder_tensors(model), options);
-  }
+  // GPUs have no kernel for products of experts in blocks.
+  ModelFiles files = open_model(model, runs_on_cpu(runtime, options.device));
+  parts_ =
+      std::make_unique<Parts>(runtime, std::move(files.config), std::move(files.tensors), options);
   Parts& p = *parts_;
   if (options.slots < 1 || options.slots > 1 << 16)
     throw Error(TENON_INVALID_ARGUMENT,
@@ -115,9 +58,14 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
   try {
     // Names and checks all weights before any content is read.
     step_graph(p.config, p.shape({1, 1, false}), p.weights, &p.states);
-    p.weights.check_unused([&](const std::string& name) { return is_harmless(name, p.config); });
+    p.weights.check_unused(
+        [&](const std::string& name) { return is_harmless_tensor(name, p.config); });
   } catch (const Error& e) {
     throw Error(e.code(), model + ": " + e.what());
+  }
+  if (p.adapters) {
+    p.adapters->check_used();
+    p.adapters->load(p.store);
   }
   p.weights.load(p.store);
   p.runner({1, 1, false});

@@ -19,7 +19,9 @@
 #include <vector>
 
 #include "llm/arch/config.hpp"
+#include "llm/model_files.hpp"
 #include "llm/sample/sampler.hpp"
+#include "llm/tune/adapter.hpp"
 #include "tenon/tenon.hpp"
 
 namespace tenon::llm {
@@ -47,8 +49,10 @@ struct EngineOptions {
   // weights are not f32 and `compute` is NONE.
   tenon_dtype cache = TENON_DTYPE_NONE;
   Products products = Products::f32;
+  // Changes of the model, added up. They stay apart from its weights, whatever those are.
+  std::vector<AdapterChoice> adapters{};
   // Weights of one dtype that multiply the same values become one weight while a model is loaded:
-  // fewer launches. Unset: except on the cpu.
+  // fewer launches. Unset: except on the cpu. No effect with adapters.
   std::optional<bool> stack_weights{};
   ExecutableOptions executable{};  // its device is not used
 };
@@ -65,10 +69,6 @@ struct GenerateOptions {
 };
 
 enum class Finish : uint8_t { length, end_token, context_full, stopped };
-
-// True if the model is a file, which must be a GGUF file, and false if it is a folder. Throws
-// NOT_FOUND if nothing is there, and IO_ERROR if it is neither.
-bool is_model_file(const std::string& path);
 
 class Engine {
  public:

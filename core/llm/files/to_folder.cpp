@@ -24,7 +24,7 @@ struct Planned {
   std::vector<int64_t> dims{};
   int64_t expert = -1;
   int64_t heads = 0;  // to permute back; 0: as it is
-  bool minus_one = false;
+  bool minus_one = false, changes = false;
   size_t shard = 0;
 };
 
@@ -111,6 +111,10 @@ class ToFolder {
         if (layer == 0 || pair.gguf.find('*') != pair.gguf.npos) add(pair, layer, false);
       for (const ExpertPair& pair : family_.experts) add(pair, layer, true);
     }
+    if (options_.changes) {
+      for (Planned& p : planned_) p.changes = options_.changes->plan(p.name, p.dims);
+      options_.changes->check_used();
+    }
     for (const GgufTensor& t : model_.tensors())
       if (!used.contains(t.name) && !t.name.starts_with("rope_f"))
         throw Error(TENON_UNSUPPORTED, file_ + ": tensor '" + std::string(t.name) +
@@ -131,7 +135,7 @@ class ToFolder {
       data = data.subspan(static_cast<size_t>(p.expert) * each, each);
     }
     auto out = std::make_shared<Tensor>(TensorType(dtype_, p.dims));
-    if (t.dtype == dtype_ && p.heads == 0 && !p.minus_one) {
+    if (t.dtype == dtype_ && p.heads == 0 && !p.minus_one && !p.changes) {
       if (out->size() > 0) std::memcpy(out->data(), data.data(), data.size());
       return out;
     }
@@ -141,6 +145,7 @@ class ToFolder {
         permute_rope(numbers, p.dims.empty() ? 0 : p.dims[0], p.heads, true);
       if (p.minus_one)
         for (float& v : numbers) v -= 1;
+      if (p.changes) options_.changes->add(p.name, p.dims, numbers);
       detail::check(tenon_convert(f32, numbers.data(), dtype_, out->data(), numbers.size()));
     } catch (const Error& e) {
       throw Error(e.code(), file_ + ": tensor '" + p.source + "': " + e.what());

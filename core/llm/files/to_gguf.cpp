@@ -25,7 +25,7 @@ struct Planned {
   std::vector<int64_t> dims{};
   GgufFormat format{};
   int64_t heads = 0;  // to permute; 0: as it is
-  bool plus_one = false;
+  bool plus_one = false, changes = false;
 };
 
 std::string text_of(const TensorType& type) {
@@ -127,6 +127,12 @@ class ToGguf {
         if (pair.folder.find('*') != pair.folder.npos) add(pair, layer);
       for (const ExpertPair& pair : family_.experts) add_experts(pair, layer);
     }
+    if (options_.changes) {
+      for (Planned& p : planned_)
+        for (const auto* s : p.sources)
+          if (options_.changes->plan(s->name, s->type.dims)) p.changes = true;
+      options_.changes->check_used();
+    }
     for (const auto& [name, entry] : folder_.tensors()) {
       total_ += entry.data.size();
       if (!used_.contains(name) && !name.ends_with("rotary_emb.inv_freq"))
@@ -191,12 +197,13 @@ class ToGguf {
     if (p.sources.empty()) return encode(p, p.numbers);
     for (const auto* s : p.sources) {
       // Bytes that stay as they are need no detour.
-      if (p.format.dtype == s->type.dtype && p.heads == 0 && !p.plus_one) {
+      if (p.format.dtype == s->type.dtype && p.heads == 0 && !p.plus_one && !p.changes) {
         out_.content(s->data);
         result_.bytes += s->data.size();
         continue;
       }
       std::vector<float> numbers = widened(s->type.dtype, s->data);
+      if (p.changes) options_.changes->add(s->name, s->type.dims, numbers);
       if (p.heads > 0 && !numbers.empty()) {
         try {
           permute_rope(numbers, s->type.dims[0], p.heads, false);
