@@ -6,10 +6,10 @@
 
 #include "cli/bench_case.hpp"
 #include "cli/lm/model.hpp"
-#include "cli/lm/random.hpp"
 #include "cli/modes.hpp"
 #include "cli/op_text.hpp"
 #include "cli/source.hpp"
+#include "llm/tune/random.hpp"
 
 namespace tenon::cli {
 namespace {
@@ -39,7 +39,7 @@ Timing bench_lm(const Runtime& runtime, const Size& size, bool train, const Args
     std::vector<float> values(static_cast<size_t>(TensorType(f32, w.dims).elements()), 1.0f);
     if (w.init == lm::WeightSpec::Init::normal)
       for (size_t i = 0; i < values.size(); ++i)
-        values[i] = static_cast<float>(w.scale * (2 * lm::uniform(1, i) - 1) * 1.7);
+        values[i] = static_cast<float>(w.scale * (2 * llm::uniform(1, i) - 1) * 1.7);
     store.set(TENON_SPACE_WEIGHT, w.name, w.dims, values);
   }
   const Graph graph = train ? lm::train_graph(size.config, {.batch = size.batch})
@@ -51,7 +51,7 @@ Timing bench_lm(const Runtime& runtime, const Size& size, bool train, const Args
   if (train) {
     std::vector<int32_t> tokens(static_cast<size_t>(size.batch * (size.config.context + 1)));
     for (size_t i = 0; i < tokens.size(); ++i)
-      tokens[i] = static_cast<int32_t>(lm::mix(2, i) % 256);
+      tokens[i] = static_cast<int32_t>(llm::mix(2, i) % 256);
     run.set("tokens", {size.batch, size.config.context + 1}, tokens);
     run.set("lr", 1e-3f);
   }

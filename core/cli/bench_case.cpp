@@ -12,10 +12,10 @@
 #include <optional>
 #include <set>
 
-#include "cli/lm/random.hpp"
 #include "cli/modes.hpp"
 #include "cli/op_text.hpp"
 #include "cli/source.hpp"
+#include "llm/tune/random.hpp"
 
 namespace tenon::cli {
 namespace {
@@ -46,13 +46,13 @@ std::vector<std::byte> content(const TensorType& type, const std::pair<double, d
                                double scale = 1) {
   std::vector<std::byte> bytes(type.bytes());
   const auto number = [&](size_t i) {
-    if (!range) return scale * lm::normal(1, i);
-    return range->first + (range->second - range->first) * lm::uniform(1, i);
+    if (!range) return scale * llm::normal(1, i);
+    return range->first + (range->second - range->first) * llm::uniform(1, i);
   };
   const auto whole = [&](size_t i) { return std::floor(number(i)); };
   if (sdk::is_blocks(type.dtype)) {
     if (range) throw UsageError("--fill: expected an input of numbers, got blocks");
-    lm::fill_blocks(1, bytes);
+    llm::fill_blocks(1, bytes);
     return bytes;
   }
   switch (type.dtype) {

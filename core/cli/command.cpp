@@ -16,10 +16,11 @@ namespace tenon::cli {
 
 const std::vector<Command>& all_commands() {
   static const std::vector<Command> commands = {
-      devices_command(),   ops_command(),       run_command(),         inspect_command(),
-      export_command(),    bench_command(),     calibrate_command(),   cache_command(),
-      llm_run_command(),   llm_serve_command(), llm_embed_command(),   llm_convert_command(),
-      llm_bench_command(), lm_train_command(),  lm_generate_command(), completions_command()};
+      devices_command(),    ops_command(),       run_command(),       inspect_command(),
+      export_command(),     bench_command(),     calibrate_command(), cache_command(),
+      llm_run_command(),    llm_serve_command(), llm_embed_command(), llm_convert_command(),
+      llm_bench_command(),  llm_tune_command(),  lm_train_command(),  lm_generate_command(),
+      completions_command()};
   return commands;
 }
 

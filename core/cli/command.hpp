@@ -49,6 +49,7 @@ Command llm_serve_command();
 Command llm_convert_command();
 Command llm_bench_command();
 Command llm_embed_command();
+Command llm_tune_command();
 Command completions_command();
 
 // Loads plugins as the common options say. Throws if a plugin of --plugin fails; prints a warning

@@ -5,11 +5,11 @@
 #include <cmath>
 #include <cstring>
 
-#include "cli/lm/random.hpp"
 #include "cli/picture.hpp"
 #include "cli/source.hpp"
 #include "cli/tensor_text.hpp"
 #include "cli/terminal.hpp"
+#include "llm/tune/random.hpp"
 
 namespace tenon::cli {
 namespace {
@@ -176,19 +176,19 @@ class Inputs {
     Tensor t(type);
     if (w.source == "zeros") return {w.name, std::move(t), "zeros"};
     const auto seed = static_cast<uint64_t>(args_.integer("--seed", 1, 0, INT64_MAX));
-    fill(t, lm::mix(seed, index));
+    fill(t, llm::mix(seed, index));
     return {w.name, std::move(t), "random, seed " + std::to_string(seed)};
   }
 
   // Floats are standard normal, integers 0 to 9, bools 0 or 1.
   static void fill(Tensor& t, uint64_t seed) {
     if (sdk::is_blocks(t.dtype()))
-      return lm::fill_blocks(seed, {static_cast<std::byte*>(t.data()), t.size()});
+      return llm::fill_blocks(seed, {static_cast<std::byte*>(t.data()), t.size()});
     const bool whole = !sdk::is_float(t.dtype()) && !sdk::is_complex(t.dtype());
     const double most = t.dtype() == boolean ? 2 : 10;
     const auto number = [&](size_t i) {
-      return static_cast<float>(whole ? std::floor(most * lm::uniform(seed, i))
-                                      : lm::normal(seed, i));
+      return static_cast<float>(whole ? std::floor(most * llm::uniform(seed, i))
+                                      : llm::normal(seed, i));
     };
     std::vector<int64_t> dims = t.dims();
     if (sdk::is_complex(t.dtype())) dims.push_back(2);

@@ -5,82 +5,19 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "llm/embedding.hpp"
 #include "llm/engine_parts.hpp"
-#include "llm/gguf_model.hpp"
-#include "llm/json_text.hpp"
-#include "llm/model_folder.hpp"
 
 namespace tenon::llm {
-namespace {
-
-// Tensors of checkpoints that the logits do not depend on.
-bool is_harmless(const std::string& name, const ModelConfig& c) {
-  if (name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.masked_bias")) return true;
-  // GPT-2's causal mask; its biases of products are named c_attn.bias and c_proj.bias.
-  if (name.ends_with(".attn.bias")) return true;
-  if (c.tied && name == "lm_head.weight") return true;
-  for (int64_t i = 0; i < c.extra_layers && i < 64; ++i)
-    if (name.starts_with("model.layers." + std::to_string(c.layers + i) + ".")) return true;
-  return false;
-}
-
-// generation_config.json may name more end tokens than config.json, such as the end of a turn.
-void read_generation_config(const std::string& folder, ModelConfig& config) {
-  const std::string file = folder + "/generation_config.json";
-  const auto text = read_if_there(file);
-  if (!text) return;
-  const Json json = parse_object(*text, file);
-  ConfigReader r(json, file);
-  for (const int64_t token : r.integers("eos_token_id"))
-    if (std::ranges::find(config.end_tokens, token) == config.end_tokens.end())
-      config.end_tokens.push_back(token);
-}
-
-bool runs_on_cpu(const Runtime& runtime, const std::string& device) {
-  bool only_cpu = true;
-  for (const DeviceEntry& d : runtime.devices()) {
-    if (d.id == device) return d.class_name() == "cpu";
-    only_cpu = only_cpu && (d.class_name() == "cpu" || !d.reason.empty());
-  }
-  return device == "cpu" || (device == "auto" && only_cpu);
-}
-
-// The dtype of activations.
-tenon_dtype compute_of(const EngineOptions& options, const ModelConfig& config, bool on_cpu) {
-  if (options.compute != TENON_DTYPE_NONE) return options.compute;
-  return on_cpu ? tenon_dtype{f32} : config.dtype;
-}
-
-TensorSource tensors_of_folder(const std::string& folder, const ModelConfig& config,
-                               const EngineOptions& options, bool on_cpu) {
-  if (config.quantization.layout == Quantization::Layout::none) return folder_tensors(folder);
-  return quantized_tensors(folder, config.quantization,
-                           {.dtype = compute_of(options, config, on_cpu),
-                            .experts_in_blocks = on_cpu,
-                            .inputs_are_rows = config.architecture->model_type == "gpt2"});
-}
-
-}  // namespace
 
 Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOptions& options) {
-  if (is_model_file(model)) {
-    const GgufModel file(model);
-    ModelConfig config = file.config();
-    // GPUs have no kernel for products of experts in blocks.
-    TensorSource tensors = file.tensors(config, runs_on_cpu(runtime, options.device));
-    parts_ = std::make_unique<Parts>(runtime, std::move(config), std::move(tensors), options);
-  } else {
-    const std::string file = model + "/config.json";
-    ModelConfig config = parse_config(read_text(file), file);
-    read_generation_config(model, config);
-    read_folder_pooling(model, config);
-    TensorSource tensors =
-        tensors_of_folder(model, config, options, runs_on_cpu(runtime, options.device));
-    parts_ = std::make_unique<Parts>(runtime, std::move(config), std::move(tensors), options);
-  }
+  const bool on_cpu = runs_on_cpu(runtime, options.device);
+  ModelFiles files = open_model(model, {.on_cpu = on_cpu, .compute = options.compute});
+  parts_ =
+      std::make_unique<Parts>(runtime, std::move(files.config), std::move(files.tensors), options);
   Parts& p = *parts_;
   if (options.slots < 1 || options.slots > 1 << 16)
     throw Error(TENON_INVALID_ARGUMENT,
@@ -90,8 +27,7 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
     throw Error(TENON_INVALID_ARGUMENT, "engine: expected a context of at most " +
                                             std::to_string(p.config.context) +
                                             ", the model's own, got " + std::to_string(p.context));
-  const bool on_cpu = runs_on_cpu(runtime, options.device);
-  p.options.compute = compute_of(options, p.config, on_cpu);
+  p.options.compute = activations_of(p.config, {.on_cpu = on_cpu, .compute = options.compute});
   if (options.cache == TENON_DTYPE_NONE) {
     const bool half = options.compute == TENON_DTYPE_NONE && on_cpu && p.config.dtype != f32;
     p.options.cache = half ? tenon_dtype{f16} : p.options.compute;
@@ -122,9 +58,14 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
   try {
     // Names and checks all weights before any content is read.
     step_graph(p.config, p.shape(first), p.weights, &p.states);
-    p.weights.check_unused([&](const std::string& name) { return is_harmless(name, p.config); });
+    p.weights.check_unused(
+        [&](const std::string& name) { return is_harmless_tensor(name, p.config); });
   } catch (const Error& e) {
     throw Error(e.code(), model + ": " + e.what());
+  }
+  if (p.adapters) {
+    p.adapters->check_used();
+    p.adapters->load(p.store);
   }
   p.weights.load(p.store);
   p.runner(first);

@@ -19,7 +19,9 @@
 #include <vector>
 
 #include "llm/arch/config.hpp"
+#include "llm/model_files.hpp"
 #include "llm/sample/sampler.hpp"
+#include "llm/tune/adapter.hpp"
 #include "tenon/tenon.hpp"
 
 namespace tenon::llm {
@@ -47,8 +49,10 @@ struct EngineOptions {
   // weights are not f32 and `compute` is NONE.
   tenon_dtype cache = TENON_DTYPE_NONE;
   Products products = Products::f32;
+  // Changes of the model, added up. They stay apart from its weights, whatever those are.
+  std::vector<AdapterChoice> adapters{};
   // Weights of one dtype that multiply the same values become one weight while a model is loaded:
-  // fewer launches. Unset: except on the cpu.
+  // fewer launches. Unset: except on the cpu. No effect with adapters.
   std::optional<bool> stack_weights{};
   ExecutableOptions executable{};  // its device is not used
 };

@@ -34,13 +34,16 @@ struct Engine::Parts {
   };
 
   Parts(const Runtime& r, ModelConfig c, TensorSource tensors, const EngineOptions& o)
-      : runtime(r), config(std::move(c)), weights(std::move(tensors)), store(r), options(o) {}
+      : runtime(r), config(std::move(c)), weights(std::move(tensors)), store(r), options(o) {
+    if (!o.adapters.empty()) adapters.emplace(o.adapters, config);
+  }
 
   const Runtime& runtime;
   ModelConfig config;
   Weights weights;
   Store store;
   EngineOptions options;
+  std::optional<Adapters> adapters;
   int64_t context = 0;
   std::optional<SequenceCache> cache;
   std::vector<CacheState> states;  // of keys and values
@@ -53,7 +56,7 @@ struct Engine::Parts {
     return std::string(options.products == Products::compute ? sdk::dtype_name(options.compute)
                                                              : "f32");
   }
-  StepShape shape(const Key& key) const {
+  StepShape shape(const Key& key) {
     return {.slots = options.slots,
             .capacity = context,
             .block = cache->shape().block,
@@ -65,6 +68,7 @@ struct Engine::Parts {
             .compute = options.compute,
             .cache = options.cache,
             .block_product = block_product(),
+            .lora = adapters ? &*adapters : nullptr,
             .stack_weights = *options.stack_weights};
   }
   void compile(Runner& r, const Graph& graph) {

@@ -16,6 +16,29 @@ def byte_letters():
     return [chr(b if b in plain else next(rest)) for b in range(256)]
 
 
+def write_tensors(file, tensors):
+    """A safetensors file of f32. tensors: name -> (shape, numbers)."""
+    header, data = {}, b""
+    for name, (shape, numbers) in tensors.items():
+        content = struct.pack(f"<{len(numbers)}f", *numbers)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    file.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def read_tensors(file):
+    data = file.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    out = {}
+    for name, t in json.loads(data[8:8 + size]).items():
+        if name != "__metadata__":
+            begin, end = (8 + size + at for at in t["data_offsets"])
+            out[name] = (t["shape"], list(struct.unpack(f"<{(end - begin) // 4}f", data[begin:end])))
+    return out
+
+
 def make(folder, seed=1, hidden=32, layers=2, heads=4, kv_heads=2, ffn=48, context=512, deviation=0.3):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -48,14 +71,9 @@ def make(folder, seed=1, hidden=32, layers=2, heads=4, kv_heads=2, ffn=48, conte
                    at + "self_attn.v_proj.weight": [kv_heads * head, hidden],
                    at + "mlp.gate_proj.weight": [ffn, hidden], at + "mlp.up_proj.weight": [ffn, hidden],
                    at + "mlp.down_proj.weight": [hidden, ffn]}
-    source, header, data = random.Random(seed), {}, b""
+    source, tensors = random.Random(seed), {}
     for name, shape in shapes.items():
         count = shape[0] * (shape[1] if len(shape) > 1 else 1)
-        numbers = [1.0] * count if len(shape) == 1 else [source.gauss(0, deviation) for _ in range(count)]
-        content = struct.pack(f"<{count}f", *numbers)
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
-        data += content
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+        tensors[name] = (shape, [1.0] * count if len(shape) == 1 else [source.gauss(0, deviation) for _ in range(count)])
+    write_tensors(folder / "model.safetensors", tensors)
     return folder

@@ -5,7 +5,8 @@
 //   decode      behind each token, read one by one
 //   pieces N    behind each N tokens, read as pieces of N
 //   company     as decode, in slot 2 of 4, while other slots read other tokens
-// Options: --context N, --compute f32|f16|bf16, --cache f32|f16|bf16, --products f32|int8.
+// Options: --context N, --compute f32|f16|bf16, --cache f32|f16|bf16, --products f32|int8, --lora DIR,
+// --lora-half DIR (with scale 0.5).
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -66,6 +67,8 @@ int main(int argc, char** argv) {
       if (std::strcmp(argv[i], "--context") == 0) options.context = std::atoll(argv[i + 1]);
       if (std::strcmp(argv[i], "--compute") == 0) options.compute = dtype_of(argv[i + 1]);
       if (std::strcmp(argv[i], "--cache") == 0) options.cache = dtype_of(argv[i + 1]);
+      if (std::strcmp(argv[i], "--lora") == 0) options.adapters.push_back({argv[i + 1], 1});
+      if (std::strcmp(argv[i], "--lora-half") == 0) options.adapters.push_back({argv[i + 1], 0.5});
       if (std::strcmp(argv[i], "--products") == 0)
         options.products = std::strcmp(argv[i + 1], "int8") == 0 ? Products::int8 : Products::f32;
     }

@@ -10,8 +10,8 @@
 
 #include "cli/command.hpp"
 #include "cli/llm/options.hpp"
-#include "cli/lm/random.hpp"
 #include "cli/terminal.hpp"
+#include "llm/tune/random.hpp"
 
 namespace tenon::cli {
 namespace {
@@ -93,7 +93,7 @@ class Bench {
     engine_.step(pieces, false);
   }
   int64_t random_token() {
-    return static_cast<int64_t>(lm::mix(1, drawn_++) %
+    return static_cast<int64_t>(llm::mix(1, drawn_++) %
                                 static_cast<uint64_t>(engine_.config().vocab));
   }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // tenon llm convert: between Hugging Face folders and GGUF files.
-#include "llm/files/convert.hpp"
 
 #include <filesystem>
 #include <iostream>
@@ -8,9 +7,11 @@
 
 #include "cli/command.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/llm/options.hpp"
 #include "cli/progress.hpp"
 #include "cli/terminal.hpp"
 #include "llm/files/mix.hpp"
+#include "llm/tune/merged.hpp"
 
 namespace tenon::cli {
 namespace {
@@ -24,11 +25,13 @@ int convert(const Args& args) {
   if (folder && std::filesystem::is_directory(to, error))
     throw UsageError(to + ": expected a file to write, got a folder");
   if (!folder) args.refuse({"--pre"}, "applies to a model folder");
+  llm::MergedAdapters adapters(adapters_of(args));
   const InterruptFlag interrupt;
   std::optional<Progress> progress;
   llm::files::ConvertOptions options{
       .type = args.text("--type"),
       .pre = args.text("--pre"),
+      .changes = &adapters,
       .threads = static_cast<unsigned>(args.integer("--threads", 0, 0, 4096))};
   options.progress = [&](uint64_t done, uint64_t total, const std::string& tensor) {
     if (interrupt.raised()) throw Error(TENON_CANCELLED, "interrupted");
@@ -60,13 +63,16 @@ Command llm_convert_command() {
                        .value = "NAME",
                        .help = "how GGUF names the pre-tokenizer, such as llama-bpe or qwen2",
                        .otherwise = "recognized by its expression"},
+                      lora_option("make an adapter (LoRA, as PEFT saves it) a part of the "
+                                  "weights; may be repeated"),
                       {.name = "--threads",
                        .value = "N",
                        .help = "number of threads that encode",
                        .otherwise = "all processors"}},
           .examples =
               "tenon llm convert Llama-3.2-1B model.gguf --type Q4_K_M\n"
-              "tenon llm convert model.gguf folder --type BF16\n",
+              "tenon llm convert model.gguf folder --type BF16\n"
+              "tenon llm convert Llama-3.2-1B tuned.gguf --lora adapter --type Q8_0\n",
           .words = 2,
           .completes = Completes::file,
           .loads_plugins = false,

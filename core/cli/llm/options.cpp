@@ -2,6 +2,8 @@
 // The options of the engine: one table, one reading.
 #include "cli/llm/options.hpp"
 
+#include <charconv>
+#include <cmath>
 #include <filesystem>
 
 #include "cli/modes.hpp"
@@ -25,7 +27,34 @@ llm::Products products_of(const Args& args) {
                              : llm::Products::f32;
 }
 
+// "DIR" or "DIR:SCALE". A folder of the whole name counts first.
+llm::AdapterChoice adapter_of(const std::string& text) {
+  std::error_code error;
+  const size_t colon = text.rfind(':');
+  if (colon == text.npos || std::filesystem::exists(text, error)) return {.folder = text};
+  const std::string number = text.substr(colon + 1);
+  double scale = 0;
+  const auto [end, bad] = std::from_chars(number.data(), number.data() + number.size(), scale);
+  if (bad != std::errc() || end != number.data() + number.size() || !std::isfinite(scale))
+    throw UsageError("--lora " + text + ": expected a folder, or a folder, ':' and a number");
+  return {.folder = text.substr(0, colon), .scale = scale};
+}
+
 }  // namespace
+
+Option lora_option(std::string_view help) {
+  return {.name = "--lora",
+          .value = "DIR[:SCALE]",
+          .help = help,
+          .completes = Completes::folder,
+          .repeats = true};
+}
+
+std::vector<llm::AdapterChoice> adapters_of(const Args& args) {
+  std::vector<llm::AdapterChoice> out;
+  for (const std::string& text : args.list("--lora")) out.push_back(adapter_of(text));
+  return out;
+}
 
 std::vector<Option> with_engine_options(std::vector<Option> own) {
   const Option shared[] = {
@@ -50,6 +79,8 @@ std::vector<Option> with_engine_options(std::vector<Option> own) {
            "compute may round weights to the dtype of --compute",
        .otherwise = "int8 on the cpu, compute elsewhere",
        .choices = {"int8", "compute", "f32"}},
+      lora_option(
+          "run with an adapter (LoRA, as PEFT saves it) beside the weights; may be repeated"),
       memory_option(),
       pin_option(),
       exec_option(),
@@ -66,6 +97,7 @@ llm::EngineOptions engine_options(const Args& args, int64_t slots) {
           .compute = dtype_of(args, "--compute"),
           .cache = dtype_of(args, "--cache"),
           .products = products_of(args),
+          .adapters = adapters_of(args),
           .executable = executable_options(args)};
 }
 

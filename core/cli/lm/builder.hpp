@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layers of the language models as nodes of a graph.
+// The layers of the recurrent models as nodes of a graph.
 #pragma once
 
 #include <map>
@@ -10,29 +10,13 @@
 
 namespace tenon::lm {
 
-// Shared by all graphs of a model. x is [batch, time, dim]; heads stay in the layout [batch, time,
-// head, dim], so nothing is transposed.
+// Shared by all graphs of a model. x is [batch, time, dim].
 class Builder {
  public:
   Builder(Graph& graph, const Config& config, bool trainable);
-  bool checkpoint = false;  // each layer of decoder
+  bool checkpoint = false;  // each layer of decoder()
 
   Value embed(Value tokens);
-  // cos and sin of the rope, [context, head_dim / 2].
-  void make_rope();
-
-  struct Attended {
-    Value q, k, v;  // [batch, time, heads, head_dim], q and k rotated
-  };
-  // One layer. `attend` computes the attention output [batch, time, heads, head_dim] from q, k, v.
-  template <class Attend>
-  Value layer(int64_t i, Value x, int64_t batch, int64_t time, Value positions, Attend attend) {
-    const std::string name = layer_name(i);
-    const Attended a = attended(name, x, batch, time, positions);
-    return after_attention(
-        name, x, reshape(attend(a, name + ".self_attn"), {batch, time, c_.heads * c_.head_dim()}));
-  }
-
   // One layer of a recurrent model (recurrent.cpp). keeps_state: it begins with the state
   // "cache.<i>" of the graph and updates it, for one sequence; else it begins with zeros.
   Value recurrent_layer(int64_t i, Value x, int64_t batch, int64_t time, bool keeps_state);
@@ -40,7 +24,6 @@ class Builder {
   Value logits(Value x);
   // Logits of complete sequences, without a cache.
   Value decoder(Value tokens, int64_t batch, int64_t time);
-  Value loss(Value tokens, int64_t batch);
   Value reshape(Value x, std::vector<int64_t> shape);
 
  private:
@@ -55,15 +38,12 @@ class Builder {
   Value convolved(const Place& at, const std::string& name, Value x, int64_t channels);
 
   static std::string layer_name(int64_t i) { return "model.layers." + std::to_string(i); }
-  Attended attended(const std::string& name, Value x, int64_t batch, int64_t time, Value positions);
-  Value after_attention(const std::string& name, Value x, Value attended);
   Value mlp(const std::string& name, Value x);
   Value weight(const std::string& name) const;
   Value norm(Value x, const std::string& name);
   // x times the transposed weight, plus bias and residual, in one op.
   Value project(Value x, const std::string& name, Value residual = {});
   Value activated(Value gate, Value up, const std::string& name);
-  Value rotate(Value x, Value positions, const std::string& name);
   Value unary(const char* kind, Value x);
   Value binary(const char* kind, Value a, Value b);
   // `length` elements of the last axis of x [batch, time, ..] from `start` on.
@@ -72,7 +52,6 @@ class Builder {
   Graph& g_;
   const Config& c_;
   std::map<std::string, Value, std::less<>> weights_;
-  Value cos_, sin_;
 };
 
 }  // namespace tenon::lm

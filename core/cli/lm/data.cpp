@@ -7,10 +7,12 @@
 #include <filesystem>
 
 #include "cli/input.hpp"
-#include "cli/lm/random.hpp"
+#include "llm/tune/random.hpp"
 #include "tenon/tenon.hpp"
 
 namespace tenon::lm {
+
+using llm::mix;
 
 TextData::TextData(const std::vector<std::string>& files) {
   for (const std::string& f : files) {

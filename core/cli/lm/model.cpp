@@ -3,6 +3,7 @@
 #include "cli/lm/model.hpp"
 
 #include "cli/lm/builder.hpp"
+#include "cli/lm/decoder.hpp"
 
 namespace tenon::lm {
 namespace {
@@ -10,30 +11,12 @@ namespace {
 // The state of generation, and its update in a step.
 struct Generation {
   Graph& g;
-  const Config& c;
   Value token, length, rng;
 
-  Generation(Graph& graph, const Config& config) : g(graph), c(config) {
+  explicit Generation(Graph& graph) : g(graph) {
     token = g.state("token", {i64, {1, 1}});
     length = g.state("length", {i64, {1}});
     rng = g.state("rng", {i64, {2}});
-  }
-
-  // Appends k and v [1, time, heads, dim] at position `at`, i64 [1]. Returns the caches.
-  std::pair<Value, Value> append(int64_t layer, Value k, Value v, Value at) {
-    const std::string name = "cache." + std::to_string(layer);
-    const TensorType type{c.dtype, {1, c.context, c.kv_heads, c.head_dim()}};
-    const Value zero = g.constant<int64_t>({1}, {0});
-    const Value start = g.add(op::concat{.xs = {zero, at, zero, zero}}, name + ".start");
-    const auto push = [&](const std::string& which, Value update) {
-      const Value old = g.state(name + which, type);
-      const Value now = g.add(
-          op::dynamic_update_slice{.base = old, .update = update, .start = start}, name + which);
-      g.update(old, now);
-      return now;
-    };
-    const Value keys = push(".k", k);
-    return {keys, push(".v", v)};
   }
 
   // Samples the next token from logits [1, vocab], and advances the state. Random numbers advance by
@@ -57,10 +40,29 @@ struct Generation {
   }
 };
 
+// Logits [batch, time, vocab] of complete sequences, without a cache.
+Value sequence_logits(Graph& g, const Config& config, Value tokens, int64_t time, bool trainable,
+                      bool checkpoint) {
+  const int64_t batch = g.type(tokens).dims[0];
+  if (!config.recurrent()) return Decoder(config).sequence_logits(g, tokens, trainable, checkpoint);
+  Builder b(g, config, trainable);
+  b.checkpoint = checkpoint;
+  return b.decoder(tokens, batch, time);
+}
+
+// The mean over all tokens but the first of each sequence of `context` + 1.
+Value sequence_loss(Graph& g, const Config& config, int64_t batch, bool trainable,
+                    bool checkpoint) {
+  const int64_t t = config.context;
+  const Value tokens = g.input("tokens", {i32, {batch, t + 1}});
+  const Value x = g.add(op::narrow{.start = {0, 0}, .len = {batch, t}, .x = tokens}, "inputs");
+  const Value y = g.add(op::narrow{.start = {0, 1}, .len = {batch, t}, .x = tokens}, "labels");
+  const Value logits = sequence_logits(g, config, x, t, trainable, checkpoint);
+  return g.add(op::cross_entropy{.logits = logits, .labels = y}, "loss");
+}
+
 Value train_loss(Graph& g, const Config& config, const TrainOptions& o) {
-  Builder b(g, config, true);
-  b.checkpoint = o.checkpoint;
-  const Value loss = b.loss(g.input("tokens", {i32, {o.batch, config.context + 1}}), o.batch);
+  const Value loss = sequence_loss(g, config, o.batch, true, o.checkpoint);
   g.output("loss", loss);
   return loss;
 }
@@ -92,22 +94,21 @@ Graph accumulate_graph(const Config& config, const TrainOptions& o) {
 
 Graph apply_graph(const Config& config, const TrainOptions& o) {
   Graph g("lm.apply");
-  const Builder weights(g, config, true);
+  for (const WeightSpec& w : weight_specs(config)) g.weight(w.name, {w.dtype, w.dims}, true);
   g.output("norm", g.apply(adamw(g.input("lr", {f32, {}}), o)));
   return g;
 }
 
 Graph eval_graph(const Config& config, int64_t batch) {
   Graph g("lm.eval");
-  Builder b(g, config, false);
-  g.output("loss", b.loss(g.input("tokens", {i32, {batch, config.context + 1}}), batch));
+  g.output("loss", sequence_loss(g, config, batch, false, false));
   return g;
 }
 
 Graph logits_graph(const Config& config, int64_t length) {
   Graph g("lm.logits");
-  Builder b(g, config, false);
-  const Value logits = b.decoder(g.input("tokens", {i64, {1, length}}), 1, length);
+  const Value tokens = g.input("tokens", {i64, {1, length}});
+  const Value logits = sequence_logits(g, config, tokens, length, false, false);
   g.output("logits", g.add(op::cast{.to = f32, .x = logits}));
   return g;
 }
@@ -124,7 +125,7 @@ Value longer(Graph& g, const Generation& s, int64_t length) {
 // advance by count, so the pieces of a prompt make no difference.
 Graph continue_sequence(Graph g, const Config& config, int64_t count, const SampleOptions& o) {
   Builder b(g, config, false);
-  Generation s(g, config);
+  Generation s(g);
   Value x = b.embed(count == 1 ? s.token : g.input("prompt", {i64, {1, count}}));
   for (int64_t i = 0; i < config.layers; ++i) x = b.recurrent_layer(i, x, 1, count, true);
   const Value last =
@@ -138,46 +139,20 @@ Graph continue_sequence(Graph g, const Config& config, int64_t count, const Samp
 Graph prefill_graph(const Config& config, int64_t bucket, const SampleOptions& o) {
   Graph g("lm.prefill." + std::to_string(bucket));
   if (config.recurrent()) return continue_sequence(std::move(g), config, bucket, o);
-  Builder b(g, config, false);
-  Generation s(g, config);
+  Generation s(g);
   const Value prompt = g.input("prompt", {i64, {1, bucket}});
   const Value count = g.input("count", {i64, {1}});
-  b.make_rope();
-  Value x = b.embed(prompt);
-  const Value zero = g.constant<int64_t>({1}, {0});
-  for (int64_t i = 0; i < config.layers; ++i)
-    x = b.layer(i, x, 1, bucket, {}, [&](const auto& a, const std::string& name) -> Value {
-      s.append(
-          i, a.k, a.v,
-          zero);  // padding lands behind the length, where decode overwrites it before it is read
-      return g.add(op::attention{.layout = "bshd", .causal = true, .q = a.q, .k = a.k, .v = a.v},
-                   name);
-    });
-  const Value last =
-      g.add(op::binary{.kind = "sub", .a = count, .b = g.constant<int64_t>({1}, {1})}, "last");
-  const Value row =
-      g.add(op::gather{.axis = 1, .data = x, .indices = last}, "last_row");  // [1, 1, dim]
-  s.advance(b.reshape(b.logits(row), {1, config.vocab}), count, o);
+  const Value none = g.constant<int64_t>({1}, {0});
+  s.advance(Decoder(config).next_logits(g, prompt, none, count), count, o);
   return g;
 }
 
 Graph decode_graph(const Config& config, const SampleOptions& o) {
   Graph g("lm.decode");
   if (config.recurrent()) return continue_sequence(std::move(g), config, 1, o);
-  Builder b(g, config, false);
-  Generation s(g, config);
-  b.make_rope();
-  Value x = b.embed(s.token);
-  const Value position = b.reshape(s.length, {1, 1});
-  const Value length = longer(g, s, 1);
-  for (int64_t i = 0; i < config.layers; ++i)
-    x = b.layer(i, x, 1, 1, position, [&](const auto& a, const std::string& name) -> Value {
-      const auto [keys, values] = s.append(i, a.k, a.v, s.length);
-      return g.add(
-          op::attention{.layout = "bshd", .q = a.q, .k = keys, .v = values, .kv_len = length},
-          name);
-    });
-  s.advance(b.reshape(b.logits(x), {1, config.vocab}), length, o);
+  Generation s(g);
+  const Value one = g.constant<int64_t>({1}, {1});
+  s.advance(Decoder(config).next_logits(g, s.token, s.length, one), longer(g, s, 1), o);
   return g;
 }
 

@@ -16,9 +16,18 @@
 namespace tenon::lm {
 
 // Every file that a save writes. Nothing else in a folder is ever moved, replaced or removed.
-inline constexpr std::array<std::string_view, 7> kModelFiles = {
-    "model.safetensors",     "optimizer.safetensors", "config.json", "tokenizer.json",
-    "tokenizer_config.json", "training.json",         "loss.svg",
+inline constexpr std::array<std::string_view, 10> kModelFiles = {
+    "model.safetensors",
+    "optimizer.safetensors",
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "training.json",
+    "loss.svg",
+    // Of llm tune:
+    "adapter_model.safetensors",
+    "adapter_config.json",
+    "tuning.json",
 };
 
 // Those of kModelFiles, and `.saved`, that a folder has. Links count, whatever they point to.

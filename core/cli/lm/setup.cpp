@@ -12,11 +12,11 @@
 
 #include "cli/input.hpp"
 #include "cli/lm/config.hpp"
-#include "cli/lm/random.hpp"
 #include "cli/lm/room.hpp"
 #include "cli/lm/save.hpp"
 #include "cli/modes.hpp"
 #include "cli/terminal.hpp"
+#include "llm/tune/random.hpp"
 
 namespace tenon::lm {
 namespace {
@@ -25,6 +25,7 @@ using cli::Args;
 using cli::Completes;
 using cli::Option;
 using cli::UsageError;
+using llm::mix, llm::normal, llm::uniform;
 namespace fs = std::filesystem;
 
 // How a run goes about it, whatever it computes: kept in training.json for the next run.

@@ -102,9 +102,10 @@ Value decoder_layers(Step& p, LayerPart attention, LayerPart feed_forward) {
   Value x = p.embed("model.embed_tokens");
   for (int64_t i = 0; i < c.layers; ++i) {
     const std::string name = "model.layers." + std::to_string(i);
-    x = attention(p, p.rms_norm(x, name + ".input_layernorm", c.dim, c.norm_eps), i, name, x);
-    x = feed_forward(p, p.rms_norm(x, name + ".post_attention_layernorm", c.dim, c.norm_eps), i,
-                     name, x);
+    const Value a =
+        attention(p, p.rms_norm(x, name + ".input_layernorm", c.dim, c.norm_eps), i, name, x);
+    const Value m = p.rms_norm(a, name + ".post_attention_layernorm", c.dim, c.norm_eps);
+    x = p.layer_end(x, feed_forward(p, m, i, name, a));
   }
   return x;
 }

@@ -139,8 +139,24 @@ Value attention(Step& p, Value x, int64_t layer, const std::string& layer_name, 
   const bool parts = p.weights.has(name + ".k_b_proj.weight");
   const Value w_k = parts ? p.weight(name + ".k_b_proj.weight", {c.heads, l.kv_rank, l.nope_dim})
                           : up_projection(p, name, "k", 0, l.nope_dim);
-  const Value by_head =
-      p.multiply(swapped(p, q_nope, rows, c.heads, l.nope_dim), w_k, name + ".q_latent", parts);
+  const Value q_by_head = swapped(p, q_nope, rows, c.heads, l.nope_dim);
+  // The change of kv_b_proj is multiplied in factor by factor: B's rows of each head, and A.
+  const Step::Factors change =
+      p.factors(name + ".kv_b_proj", l.kv_rank, c.heads * (l.nope_dim + l.v_dim));
+  const auto rows_of_b = [&](int64_t start, int64_t count) {
+    const int64_t rank = p.g.type(change.b).dims[1];
+    const Value of_heads = p.reshape(change.b, {c.heads, l.nope_dim + l.v_dim, rank});
+    const Value b =
+        p.g.add(op::narrow{.start = {0, start, 0}, .len = {c.heads, count, rank}, .x = of_heads});
+    return p.scaled(p.cast(b, p.s.compute), change.scale);
+  };
+  Value by_head = p.multiply(q_by_head, w_k, name + ".q_latent", parts);
+  if (change.a) {
+    const Value u = p.multiply(q_by_head, rows_of_b(0, l.nope_dim), name + ".q_low", false);
+    const Value flat = p.reshape(u, {c.heads * rows, p.g.type(change.b).dims[1]});
+    const Value y = p.g.add(op::matmul{.a = flat, .b = p.cast(change.a, p.s.compute)});
+    by_head = p.binary("add", by_head, p.reshape(y, {c.heads, rows, l.kv_rank}));
+  }
   const Value q_latent = p.heads(swapped(p, by_head, c.heads, rows, l.kv_rank), c.heads, l.kv_rank);
 
   const Value both =
@@ -162,7 +178,13 @@ Value attention(Step& p, Value x, int64_t layer, const std::string& layer_name, 
       swapped(p, p.reshape(o, {rows, c.heads, l.kv_rank}), rows, c.heads, l.kv_rank);
   const Value w_v = parts ? p.weight(name + ".v_b_proj.weight", {c.heads, l.v_dim, l.kv_rank})
                           : up_projection(p, name, "v", l.nope_dim, l.v_dim);
-  const Value out = swapped(p, p.multiply(o_by_head, w_v, name + ".v_up"), c.heads, rows, l.v_dim);
+  Value up = p.multiply(o_by_head, w_v, name + ".v_up");
+  if (change.a) {
+    const Value u =
+        p.g.add(op::matmul{.trans_b = true, .a = o_by_head, .b = p.cast(change.a, p.s.compute)});
+    up = p.binary("add", up, p.multiply(u, rows_of_b(l.nope_dim, l.v_dim), name + ".v_low"));
+  }
+  const Value out = swapped(p, up, c.heads, rows, l.v_dim);
   return p.project(p.reshape(out, {p.s.batch, p.s.time, c.heads * l.v_dim}), name + ".o_proj",
                    c.heads * l.v_dim, c.dim, c.o_bias, residual);
 }

@@ -58,7 +58,7 @@ Value experts(Step& p, Value x, const ExpertNames& names, Value residual) {
   const Value repeated = p.reshape(p.g.add(op::expand{.shape = {rows, m.per_token, c.dim},
                                                       .x = p.reshape(flat, {rows, 1, c.dim})}),
                                    {chosen, c.dim});
-  const auto product = [&](Value a, const std::string& which, int64_t out, int64_t in, Value by) {
+  const auto plain = [&](Value a, const std::string& which, int64_t out, int64_t in, Value by) {
     const Value w = stacked(p, names, which, out, in);
     if (in_blocks(p.g.dtype(w)))
       return Value(p.g.add(op::grouped_dequant_matmul{.compute = p.s.block_product,
@@ -73,6 +73,20 @@ Value experts(Step& p, Value x, const ExpertNames& names, Value residual) {
             .trans_w = true, .x = p.cast(a, p.g.dtype(w)), .w = w, .ids = ids, .p = by},
         names.experts + "." + which);
     return p.cast(y, p.s.compute);
+  };
+  const auto product = [&](Value a, const std::string& which, int64_t out, int64_t in, Value by) {
+    const Value y = plain(a, which, out, in, by);
+    const std::string module = names.experts + ".#." + which;
+    const Step::Factors f = p.factors(module, in, out, m.experts);
+    if (!f.a) return y;
+    const auto grouped = [&](Value from, Value w, Value scale) {
+      return p.g.add(
+          op::grouped_matmul{
+              .trans_w = true, .x = from, .w = p.cast(w, p.g.dtype(from)), .ids = ids, .p = scale},
+          module + ".lora");
+    };
+    const Value u = grouped(p.dropped(p.cast(a, p.s.compute)), f.a, {});
+    return p.binary("add", y, grouped(p.scaled(u, f.scale), f.b, by));
   };
   const Value gate = product(repeated, names.gate, m.ffn, c.dim, {});
   const Value up = product(repeated, names.up, m.ffn, c.dim, {});

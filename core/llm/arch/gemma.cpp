@@ -100,10 +100,10 @@ Value hidden(Step& p) {
     const std::string name = "model.layers." + std::to_string(i);
     const Value a =
         attention(p, norm(p, x, name + ".input_layernorm", c.dim), i, name + ".self_attn");
-    x = p.binary("add", x, norm(p, a, name + ".post_attention_layernorm", c.dim));
-    const Value m = decoder_mlp(p, norm(p, x, name + ".pre_feedforward_layernorm", c.dim),
+    const Value y = p.binary("add", x, norm(p, a, name + ".post_attention_layernorm", c.dim));
+    const Value m = decoder_mlp(p, norm(p, y, name + ".pre_feedforward_layernorm", c.dim),
                                 name + ".mlp", c.ffn, {});
-    x = p.binary("add", x, norm(p, m, name + ".post_feedforward_layernorm", c.dim));
+    x = p.layer_end(x, p.binary("add", y, norm(p, m, name + ".post_feedforward_layernorm", c.dim)));
   }
   return x;
 }

@@ -70,10 +70,10 @@ Value hidden(Step& p) {
   Value x = p.binary("add", p.embed("transformer.wte"), p.cast(places, p.s.compute));
   for (int64_t i = 0; i < c.layers; ++i) {
     const std::string name = "transformer.h." + std::to_string(i);
-    x = attention(p, norm(p, x, name + ".ln_1"), i, name + ".attn", x);
-    const Value m = project(p, norm(p, x, name + ".ln_2"), name + ".mlp.c_fc", c.dim, c.ffn);
+    const Value y = attention(p, norm(p, x, name + ".ln_1"), i, name + ".attn", x);
+    const Value m = project(p, norm(p, y, name + ".ln_2"), name + ".mlp.c_fc", c.dim, c.ffn);
     const Value a = p.g.add(op::unary{.kind = c.activation, .x = m}, name + ".mlp.act");
-    x = project(p, a, name + ".mlp.c_proj", c.ffn, c.dim, x);
+    x = p.layer_end(x, project(p, a, name + ".mlp.c_proj", c.ffn, c.dim, y));
   }
   return x;
 }

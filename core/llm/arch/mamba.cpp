@@ -113,8 +113,8 @@ Value hidden(Step& p) {
   Value x = p.embed("backbone.embeddings");
   for (int64_t i = 0; i < c.layers; ++i) {
     const std::string name = "backbone.layers." + std::to_string(i);
-    x = mixer(p, p.rms_norm(x, name + ".norm", c.dim, c.norm_eps), name + ".mixer",
-              std::to_string(i), x);
+    x = p.layer_end(x, mixer(p, p.rms_norm(x, name + ".norm", c.dim, c.norm_eps), name + ".mixer",
+                             std::to_string(i), x));
   }
   return x;
 }

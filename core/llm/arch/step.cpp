@@ -8,11 +8,14 @@
 
 namespace tenon::llm {
 
-Step::Step(Graph& graph, const ModelConfig& config, const StepShape& shape, Weights& w)
+Step::Step(Graph& graph, const ModelConfig& config, const StepShape& shape, Weights& w,
+           const StepValues& given)
     : g(graph), c(config), s(shape), weights(w) {
-  tokens = g.input("tokens", {i64, {s.batch, s.time}});
-  past_ = g.input("past", {i64, {s.batch}});
-  count_ = g.input("count", {i64, {s.batch}});
+  tokens = given.tokens ? given.tokens : g.input("tokens", {i64, {s.batch, s.time}});
+  if (s.whole && s.lora && s.lora->dropout > 0) rng_ = g.input("rng", {i64, {2}});
+  if (s.whole) return;
+  past_ = given.past ? given.past : g.input("past", {i64, {s.batch}});
+  count_ = given.count ? given.count : g.input("count", {i64, {s.batch}});
   if (s.block > 0) {
     rows_ = reshape(g.input("rows", {i64, {s.batch, s.time}}), {s.batch * s.time});
     table_ = g.input("block_table", {i64, {s.batch, s.table()}});
@@ -25,7 +28,7 @@ Step::Step(Graph& graph, const ModelConfig& config, const StepShape& shape, Weig
 
 Value Step::once(const std::string& name, const TensorType& type) {
   const auto [at, is_new] = weights_.try_emplace(name);
-  if (is_new) at->second = g.weight(name, type, false);
+  if (is_new) at->second = g.weight(name, type, s.trainable);
   return at->second;
 }
 
@@ -52,6 +55,11 @@ Value Step::wide(const std::string& name, const std::vector<int64_t>& dims) {
 
 Value Step::table(const std::string& name, const std::vector<int64_t>& dims,
                   const std::function<std::vector<float>()>& numbers) {
+  if (s.constants) {
+    const auto [at, is_new] = weights_.try_emplace(name);
+    if (is_new) at->second = g.constant<float>(dims, numbers());
+    return at->second;
+  }
   return once(name, weights.table(name, dims, numbers));
 }
 
@@ -67,6 +75,14 @@ Value Step::embed(const std::string& name) {
 
 Value Step::multiply(Value x, Value w, const std::string& name, bool transposed, Value bias,
                      Value residual, bool f32_result) {
+  const Value y = product(x, w, name, transposed, bias, residual, f32_result);
+  const std::vector<int64_t> dims = g.type(w).dims;
+  if (dims.size() != 2) return y;  // of each head
+  return changed(y, x, name, dims[transposed ? 1 : 0], dims[transposed ? 0 : 1]);
+}
+
+Value Step::product(Value x, Value w, const std::string& name, bool transposed, Value bias,
+                    Value residual, bool f32_result) {
   if (in_blocks(g.dtype(w))) {
     if (!transposed)
       throw Error(TENON_UNSUPPORTED, name + ": the columns of a weight in blocks are no rows");
@@ -102,7 +118,7 @@ Value Step::project(Value x, const std::string& name, int64_t in, int64_t out, b
 
 bool Step::stacks(const std::vector<std::string>& names, int64_t in,
                   const std::vector<int64_t>& outs) const {
-  if (!s.stack_weights) return false;
+  if (!s.stack_weights || s.lora) return false;
   for (size_t i = 1; i < names.size(); ++i)
     if (weights.type_of(names[i] + ".weight", {outs[i], in}).dtype !=
         weights.type_of(names[0] + ".weight", {outs[0], in}).dtype)
@@ -199,7 +215,7 @@ Value Step::rotate(Value x, const RopeConfig& rope, const std::string& name_of_t
                         .x = x,
                         .cos = cos,
                         .sin = sin,
-                        .position_ids = positions()},
+                        .position_ids = s.whole ? Value{} : positions()},
                name);
 }
 
@@ -244,10 +260,17 @@ Value Step::constant(std::vector<int64_t> values) {
   return g.constant<int64_t>({count}, values);
 }
 
+Value Step::layer_end(Value x, Value y) {
+  if (s.checkpoint) g.checkpoint({x}, {y});
+  return y;
+}
+
 // ---- The cache
 
 Value Step::positions() {
   if (positions_) return positions_;
+  if (s.whole)
+    return positions_ = g.add(op::iota{.shape = {1, s.time}, .axis = 1, .dtype = i64}, "positions");
   const Value first = reshape(past_, {s.batch, 1});
   const Value step = g.add(op::iota{.shape = {1, s.time}, .axis = 1, .dtype = i64});
   // Tokens behind the count may have no place; their results are not used.
@@ -279,6 +302,7 @@ Value Step::gather_slots(Value state, const std::string& name) {
 }
 
 Value Step::append(const std::string& name, Value rows, int64_t heads, int64_t dim) {
+  if (s.whole) return cast(reshape(rows, {s.batch, s.time, heads, dim}), s.cache);
   // One axis for slots and tokens: the scatter then writes the rows in place.
   const TensorType type(s.cache, {s.rows(), heads, dim});
   const Value state = g.state("cache." + name, type);
@@ -296,23 +320,22 @@ Value Step::append(const std::string& name, Value rows, int64_t heads, int64_t d
 
 Value Step::attend(Value q, Value keys, Value values, const Attention& options,
                    const std::string& name) {
-  const Value length = binary("add", past_, count_);
   op::attention a{.layout = "bshd",
                   .softcap = options.softcap,
                   .causal = true,
                   .left_window = options.window > 0 ? options.window - 1 : -1,
                   .q = cast(q, s.cache),  // as attention takes one dtype
                   .k = keys,
-                  .v = values,
-                  .kv_len = length,
-                  .past_len = past_,
-                  .block_table = table_};
+                  .v = values};
+  if (!s.whole) a.kv_len = binary("add", past_, count_), a.past_len = past_, a.block_table = table_;
   if (options.scale > 0) a.scale = options.scale;
   return cast(g.add(a, name), s.compute);
 }
 
 Value Step::recurrent_state(const std::string& name, tenon_dtype dtype, std::vector<int64_t> dims) {
   dims.insert(dims.begin(), s.slots);
+  if (s.whole)
+    return g.add(op::expand{.shape = dims, .x = cast(g.constant<float>({}, {0.f}), dtype)});
   const Value state = g.state("cache." + name, {dtype, dims});
   states_["cache." + name] = state;
   const Value mine = gather_slots(state, "cache." + name);
@@ -325,6 +348,7 @@ Value Step::recurrent_state(const std::string& name, tenon_dtype dtype, std::vec
 }
 
 void Step::update_state(const std::string& name, Value now) {
+  if (s.whole) return;
   const Value state = states_.at("cache." + name);
   const TensorType type = g.type(state);
   std::vector<int64_t> ones(type.dims.size(), 1);
@@ -340,7 +364,7 @@ void Step::update_state(const std::string& name, Value now) {
 
 Value Step::wanted_rows(Value x) {
   const Value flat = reshape(x, {s.batch * s.time, c.dim});
-  if (s.all_logits || s.hidden || s.time == 1) return flat;
+  if (s.whole || s.all_logits || s.hidden || s.time == 1) return flat;
   // The last token of a sequence without tokens is its first one here.
   const Value last = g.add(
       op::binary{.kind = "max", .a = binary("sub", count_, constant({1})), .b = constant({0})});
@@ -349,26 +373,29 @@ Value Step::wanted_rows(Value x) {
   return g.add(op::gather{.data = flat, .indices = binary("add", first, last)}, "last_rows");
 }
 
+Value Step::logits(Value rows) {
+  const Value x = c.architecture->head(*this, c.architecture->norm(*this, rows));
+  if (c.logit_softcap <= 0) return x;
+  const Value capped = g.add(op::unary{.kind = "tanh", .x = scaled(x, 1 / c.logit_softcap)});
+  return scaled(capped, c.logit_softcap);
+}
+
 Graph step_graph(const ModelConfig& config, const StepShape& shape, Weights& weights,
                  std::vector<CacheState>* caches) {
   Graph g("llm.step." + std::to_string(shape.batch) + "x" + std::to_string(shape.time));
   Step step(g, config, shape, weights);
   const Architecture& architecture = *config.architecture;
-  const Value x = architecture.norm(step, step.wanted_rows(architecture.hidden(step)));
+  const Value x = step.wanted_rows(architecture.hidden(step));
   if (caches) *caches = step.caches();
   if (config.headless && !shape.hidden)
     throw Error(TENON_UNSUPPORTED,
                 "the model has no head, which gives logits; expected it to be used for embeddings");
   if (shape.hidden) {
-    g.output("hidden", step.reshape(step.cast(x, f32), {shape.batch, shape.time, config.dim}));
+    const Value normed = step.cast(architecture.norm(step, x), f32);
+    g.output("hidden", step.reshape(normed, {shape.batch, shape.time, config.dim}));
     return g;
   }
-  Value logits = architecture.head(step, x);
-  if (config.logit_softcap > 0) {
-    const Value capped =
-        g.add(op::unary{.kind = "tanh", .x = step.scaled(logits, 1 / config.logit_softcap)});
-    logits = step.scaled(capped, config.logit_softcap);
-  }
+  const Value logits = step.logits(x);
   if (shape.all_logits) {
     g.output("logits", step.reshape(logits, {shape.batch, shape.time, config.vocab}));
     return g;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "llm/arch/config.hpp"
+#include "llm/arch/lora.hpp"
 #include "llm/arch/tensors.hpp"
 
 namespace tenon::llm {
@@ -26,7 +27,14 @@ struct StepShape {
   tenon_dtype compute = f32;          // of activations and the states of recurrent models
   tenon_dtype cache = f32;            // of keys and values
   std::string block_product = "f32";  // `compute` of products with weights in blocks
-  // Weights of one dtype that multiply the same values become one weight.
+  LowRankPlan* lora = nullptr;        // changes of products
+  // Whole sequences without caches, as training reads them. `tokens` is the only input, apart from
+  // `rng` i64 [2] if lora has a dropout. slots is the batch, and capacity at least the time.
+  bool whole = false;
+  bool trainable = false;   // the weights
+  bool constants = false;   // tables are constants of the graph, not weights
+  bool checkpoint = false;  // the backward pass computes layers again
+  // Weights of one dtype that multiply the same values become one weight, unless lora changes them.
   bool stack_weights = false;
 
   // Of keys and of values, in each cache.
@@ -60,10 +68,16 @@ Graph copy_graph(const std::vector<CacheState>& caches, int64_t count);
 // An activation that swiglu has.
 bool is_gate(const std::string& activation);
 
+// Values of a graph in place of its inputs of these names.
+struct StepValues {
+  Value tokens{}, past{}, count{};
+};
+
 // Builds one graph. Values have the dtype `compute` unless stated otherwise.
 class Step {
  public:
-  Step(Graph& graph, const ModelConfig& config, const StepShape& shape, Weights& weights);
+  Step(Graph& graph, const ModelConfig& config, const StepShape& shape, Weights& weights,
+       const StepValues& given = {});
 
   Graph& g;
   const ModelConfig& c;
@@ -122,6 +136,19 @@ class Step {
   Value cast(Value x, tenon_dtype to);
   Value binary(const char* kind, Value a, Value b);
   Value constant(std::vector<int64_t> values);
+  // The output of a layer that read x.
+  Value layer_end(Value x, Value y);
+
+  // ---- Low-rank changes
+
+  struct Factors {
+    Value a, b;  // no values: the product has no change
+    double scale = 1;
+  };
+  Factors factors(const std::string& module, int64_t in, int64_t out, int64_t experts = 0);
+  // y plus the change of the product of x [.., in] that made it.
+  Value changed(Value y, Value x, const std::string& module, int64_t in, int64_t out);
+  Value dropped(Value x);
 
   // The heads of x [.., heads * dim]: [batch, time, heads, dim].
   Value heads(Value x, int64_t heads, int64_t dim) {
@@ -151,14 +178,19 @@ class Step {
   // Rows [rows, dim] of x [batch, time, dim] that the outputs need: the last ones of the sequences,
   // or all.
   Value wanted_rows(Value x);
+  // Logits f32 [.., vocab] of such rows, or of x.
+  Value logits(Value rows);
 
  private:
+  Value product(Value x, Value w, const std::string& name, bool transposed, Value bias,
+                Value residual, bool f32_result);
   Value cache_rows();
   Value whole_state(const std::string& name) const;
   Value gather_slots(Value state, const std::string& name);
   Value once(const std::string& name, const TensorType& type);
 
-  Value past_, count_, slot_, positions_, rows_, table_;
+  Value past_, count_, slot_, positions_, rows_, table_, rng_;
+  int64_t dropouts_ = 0;
   std::vector<CacheState> caches_;
   std::map<std::string, Value, std::less<>> weights_, states_;
 };

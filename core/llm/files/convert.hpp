@@ -9,11 +9,25 @@
 
 namespace tenon::llm::files {
 
+// Changes of weights on their way, such as adapters. Names and the order of rows are those of folders.
+class WeightChanges {
+ public:
+  virtual ~WeightChanges() = default;
+  // Asked for each tensor before contents are read: whether it changes.
+  virtual bool plan(const std::string& tensor, const std::vector<int64_t>& dims) = 0;
+  // After the last tensor: throws if there are changes of what the model does not have.
+  virtual void check_used() const = 0;
+  // Changes the numbers of a tensor that plan() was asked for.
+  virtual void add(const std::string& tensor, const std::vector<int64_t>& dims,
+                   std::vector<float>& numbers) const = 0;
+};
+
 struct ConvertOptions {
   // Of a GGUF file: one of kMixes (mix.hpp). Of a folder: F32, F16 or BF16. Empty: what the source
   // has; for blocks, F16.
   std::string type{};
-  std::string pre{};     // name of the pre-tokenizer, empty: recognized
+  std::string pre{};  // name of the pre-tokenizer, empty: recognized
+  WeightChanges* changes = nullptr;
   unsigned threads = 0;  // that encode; 0: as many as the processor has
   // Called before each tensor: how many bytes of the source are done, of how many, and its name. To
   // end the conversion, throw.

@@ -25,7 +25,7 @@ struct Planned {
   std::vector<int64_t> dims{};
   int64_t expert = -1;
   int64_t heads = 0;  // to permute back; 0: as it is
-  bool minus_one = false;
+  bool minus_one = false, changes = false;
   Change change = Change::none;
   std::string values{};  // of the keys that are the source: the other half of kv_b_proj
   size_t shard = 0;
@@ -135,6 +135,10 @@ class ToFolder {
         if (name.starts_with(numbered("blk.*.", layers + i))) return true;
       return false;
     };
+    if (options_.changes) {
+      for (Planned& p : planned_) p.changes = options_.changes->plan(p.name, p.dims);
+      options_.changes->check_used();
+    }
     for (const GgufTensor& t : model_.tensors())
       if (!used.contains(t.name) && !t.name.starts_with("rope_f") && !is_extra(t.name))
         throw Error(TENON_UNSUPPORTED, file_ + ": tensor '" + std::string(t.name) +
@@ -160,7 +164,7 @@ class ToFolder {
       data = data.subspan(static_cast<size_t>(p.expert) * each, each);
     }
     auto out = std::make_shared<Tensor>(TensorType(dtype_, p.dims));
-    if (t.dtype == dtype_ && p.as_is()) {
+    if (t.dtype == dtype_ && p.as_is() && !p.changes) {
       if (out->size() > 0) std::memcpy(out->data(), data.data(), data.size());
       return out;
     }
@@ -177,6 +181,7 @@ class ToFolder {
       } else {
         numbers = changed_back(p.change, std::move(numbers), t.dims, p.source);
       }
+      if (p.changes) options_.changes->add(p.name, p.dims, numbers);
       detail::check(tenon_convert(f32, numbers.data(), dtype_, out->data(), numbers.size()));
     } catch (const Error& e) {
       throw Error(e.code(), file_ + ": tensor '" + p.source + "': " + e.what());

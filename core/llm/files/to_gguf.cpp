@@ -28,7 +28,7 @@ struct Planned {
   std::vector<int64_t> dims{};
   GgufFormat format{};
   int64_t heads = 0;  // to permute; 0: as it is
-  bool plus_one = false;
+  bool plus_one = false, changes = false;
   Change change = Change::none;
   bool as_is() const { return heads == 0 && !plus_one && change == Change::none; }
 };
@@ -150,6 +150,12 @@ class ToGguf {
       if (kind == Layers::sparse)
         for (const ExpertPair& pair : family_.experts) add_experts(pair, layer);
     }
+    if (options_.changes) {
+      for (Planned& p : planned_)
+        for (const auto* s : p.sources)
+          if (options_.changes->plan(s->name, s->type.dims)) p.changes = true;
+      options_.changes->check_used();
+    }
     for (const auto& [name, entry] : folder_.tensors()) {
       total_ += entry.data.size();
       if (!used_.contains(name) && !is_harmless(name))
@@ -230,12 +236,13 @@ class ToGguf {
     if (p.sources.empty()) return encode(p, p.numbers);
     for (const auto* s : p.sources) {
       // Bytes that stay as they are need no detour.
-      if (p.format.dtype == s->type.dtype && p.as_is()) {
+      if (p.format.dtype == s->type.dtype && p.as_is() && !p.changes) {
         out_.content(s->data);
         result_.bytes += s->data.size();
         continue;
       }
       std::vector<float> numbers = widened(s->type.dtype, s->data);
+      if (p.changes) options_.changes->add(s->name, s->type.dims, numbers);
       if (p.heads > 0 && !numbers.empty()) {
         try {
           permute_rope(numbers, s->type.dims[0], p.heads, false);

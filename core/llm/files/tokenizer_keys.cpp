@@ -121,13 +121,17 @@ class Converter {
   }
 
   void byte_level(const Json& model, const std::vector<const Json*>& before) {
-    out_.set("tokenizer.ggml.pre", pre_.empty() ? recognized(before) : pre_);
+    const std::vector<std::string> merges = read_merges(model);
+    // Where nothing is merged, it makes no difference how a text is divided before.
+    const bool any = merges.empty() && !field<bool>(model, "ignore_merges", file_).value_or(false);
+    out_.set("tokenizer.ggml.pre", pre_.empty() ? recognized(before, any) : pre_);
     out_.set("tokenizer.ggml.tokens", tokens_);
     out_.set("tokenizer.ggml.token_type", types_);
-    out_.set("tokenizer.ggml.merges", read_merges(model));
+    out_.set("tokenizer.ggml.merges", merges);
   }
 
-  std::string recognized(const std::vector<const Json*>& before) const {
+  // any: so that each that only divides texts is as good as any other.
+  std::string recognized(const std::vector<const Json*>& before, bool any) const {
     std::string expression;
     bool own_split = false;
     for (const Json* s : before) {
@@ -141,7 +145,7 @@ class Converter {
         expression += "?";
       }
     }
-    if (expression.empty() && own_split) return "gpt-2";
+    if (expression.empty() && (own_split || any)) return "gpt-2";
     for (const PreTokenizer& p : kPreTokenizers)
       if (p.expression == expression && !own_split) return std::string(p.name);
     throw Error(TENON_UNSUPPORTED,

@@ -9,7 +9,7 @@
 #include <numbers>
 #include <span>
 
-namespace tenon::lm {
+namespace tenon::llm {
 
 // splitmix64's mixing of seed + (counter + 1) * golden ratio (Steele, Lea, Flood:
 // doi.org/10.1145/2714064.2660195).
@@ -34,4 +34,4 @@ inline void fill_blocks(uint64_t seed, std::span<std::byte> bytes) {
     bytes[i] = static_cast<std::byte>(static_cast<int>(256 * uniform(seed, i)) & 0x2b);
 }
 
-}  // namespace tenon::lm
+}  // namespace tenon::llm

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opens folders and GGUF files.
+#include "llm/model_files.hpp"
+
+#include <algorithm>
+
+#include "llm/arch/config_reader.hpp"
+#include "llm/arch/quantization.hpp"
+#include "llm/embedding.hpp"
+#include "llm/gguf_model.hpp"
+#include "llm/json_text.hpp"
+#include "llm/model_folder.hpp"
+
+namespace tenon::llm {
+namespace {
+
+// generation_config.json may name more end tokens than config.json, such as the end of a turn.
+void read_generation_config(const std::string& folder, ModelConfig& config) {
+  const std::string file = folder + "/generation_config.json";
+  const auto text = read_if_there(file);
+  if (!text) return;
+  const Json json = parse_object(*text, file);
+  ConfigReader r(json, file);
+  for (const int64_t token : r.integers("eos_token_id"))
+    if (std::ranges::find(config.end_tokens, token) == config.end_tokens.end())
+      config.end_tokens.push_back(token);
+}
+
+}  // namespace
+
+tenon_dtype activations_of(const ModelConfig& config, const OpenOptions& options) {
+  if (options.compute != TENON_DTYPE_NONE) return options.compute;
+  return options.on_cpu ? tenon_dtype{f32} : config.dtype;
+}
+
+ModelFiles open_model(const std::string& path, const OpenOptions& options) {
+  if (is_model_file(path)) {
+    const GgufModel file(path);
+    ModelConfig config = file.config();
+    TensorSource tensors = file.tensors(config, options.on_cpu);
+    return {std::move(config), std::move(tensors)};
+  }
+  const std::string file = path + "/config.json";
+  ModelConfig config = parse_config(read_text(file), file);
+  read_generation_config(path, config);
+  read_folder_pooling(path, config);
+  TensorSource tensors =
+      config.quantization.layout == Quantization::Layout::none
+          ? folder_tensors(path)
+          : quantized_tensors(path, config.quantization,
+                              {.dtype = activations_of(config, options),
+                               .experts_in_blocks = options.on_cpu,
+                               .inputs_are_rows = config.architecture->model_type == "gpt2"});
+  return {std::move(config), std::move(tensors)};
+}
+
+bool is_harmless_tensor(const std::string& name, const ModelConfig& c) {
+  if (name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.masked_bias")) return true;
+  // GPT-2's causal mask; its biases of products are named c_attn.bias and c_proj.bias.
+  if (name.ends_with(".attn.bias")) return true;
+  if (c.tied && name == "lm_head.weight") return true;
+  for (int64_t i = 0; i < c.extra_layers && i < 64; ++i)
+    if (name.starts_with("model.layers." + std::to_string(c.layers + i) + ".")) return true;
+  return false;
+}
+
+bool runs_on_cpu(const Runtime& runtime, const std::string& device) {
+  bool only_cpu = true;
+  for (const DeviceEntry& d : runtime.devices()) {
+    if (d.id == device) return d.class_name() == "cpu";
+    only_cpu = only_cpu && (d.class_name() == "cpu" || !d.reason.empty());
+  }
+  return device == "cpu" || (device == "auto" && only_cpu);
+}
+
+}  // namespace tenon::llm

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads adapters, checks them against a model, and joins them.
+#include "llm/tune/adapter.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "llm/files/matrix.hpp"
+#include "llm/model_folder.hpp"
+
+namespace tenon::llm {
+namespace {
+
+constexpr std::string_view kPrefix = "base_model.model.";
+
+std::string dims_text(const std::vector<int64_t>& dims) {
+  std::string text = "[";
+  for (const int64_t d : dims) text += (text.size() > 1 ? ", " : "") + std::to_string(d);
+  return text + "]";
+}
+
+std::string config_file(const std::string& folder) { return folder + "/adapter_config.json"; }
+
+// The module of a tensor; empty for tensors that are no A and no B.
+std::string module_of(std::string_view name) {
+  for (const std::string_view end : {".lora_A.weight", ".lora_B.weight"})
+    if (name.starts_with(kPrefix) && name.ends_with(end))
+      return std::string(name.substr(kPrefix.size(), name.size() - kPrefix.size() - end.size()));
+  return {};
+}
+
+}  // namespace
+
+std::string of_expert(std::string module, int64_t expert) {
+  if (const size_t at = module.find('#'); expert >= 0 && at != module.npos)
+    module.replace(at, 1, std::to_string(expert));
+  return module;
+}
+
+void reorder_rows(std::vector<float>& b, const ModelConfig& config, const std::string& module,
+                  int64_t out, bool back) {
+  if (!config.rope_interleaved) return;
+  if (names_module("q_proj", module)) files::permute_rope(b, out, config.heads, back);
+  if (names_module("k_proj", module)) files::permute_rope(b, out, config.kv_heads, back);
+}
+
+// ---- One adapter
+
+Adapter::Adapter(const std::string& folder)
+    : file_(folder + "/adapter_model.safetensors"),
+      config_(parse_adapter_config(read_text(config_file(folder)), config_file(folder))),
+      tensors_(file_) {
+  std::set<std::string> seen;
+  for (Safetensors::Entry& entry : tensors_.entries()) {
+    const std::string module = module_of(entry.name);
+    if (module.empty())
+      throw Error(TENON_UNSUPPORTED, file_ + ": tensor '" + entry.name +
+                                         "': expected names base_model.model.<module>."
+                                         "lora_A.weight and lora_B.weight");
+    if (!config_.targets_module(module))
+      throw Error(TENON_CORRUPT, file_ + ": tensor '" + entry.name +
+                                     "' is not of target_modules in " + config_file(folder));
+    const tenon_dtype t = entry.type.dtype;
+    if ((t != f32 && t != f16 && t != bf16) || entry.type.dims.size() != 2)
+      throw Error(TENON_UNSUPPORTED, file_ + ": tensor '" + entry.name +
+                                         "': expected a matrix of f32, f16 or bf16, got " +
+                                         std::string(sdk::dtype_name(t)) +
+                                         dims_text(entry.type.dims));
+    seen.insert(module);
+    std::string name = entry.name;
+    entries_.emplace(std::move(name), std::move(entry));
+  }
+  for (const std::string& target : config_.targets)
+    if (std::ranges::none_of(seen, [&](const std::string& m) { return names_module(target, m); }))
+      throw Error(TENON_NOT_FOUND, file_ + ": has no tensor of the module '" + target +
+                                       "' of target_modules in " + config_file(folder));
+}
+
+const Safetensors::Entry* Adapter::find(const std::string& module, bool b) const {
+  const auto at = entries_.find(b ? lora_b_name(module) : lora_a_name(module));
+  if (at != entries_.end()) return &at->second;
+  // Adapters of base models lack the first part of names.
+  const std::string rest = module.substr(module.find('.') + 1);
+  const auto short_at = entries_.find(b ? lora_b_name(rest) : lora_a_name(rest));
+  return short_at == entries_.end() ? nullptr : &short_at->second;
+}
+
+int64_t Adapter::rank(const std::string& module, int64_t in, int64_t out, int64_t experts) {
+  if (experts > 0) {
+    int64_t common = 0;
+    for (int64_t e = 0; e < experts; ++e) {
+      const int64_t r = rank(of_expert(module, e), in, out, 0);
+      if (r > 0 && common > 0 && r != common)
+        throw Error(TENON_UNSUPPORTED, file_ + ": module '" + of_expert(module, e) + "': rank " +
+                                           std::to_string(r) + ", expected " +
+                                           std::to_string(common) + " as of other experts");
+      common = std::max(common, r);
+    }
+    return common;
+  }
+  const Safetensors::Entry *a = find(module, false), *b = find(module, true);
+  if (!a && !b) return 0;
+  if (!a || !b)
+    throw Error(TENON_NOT_FOUND,
+                file_ + ": module '" + module + "': lora_" + (a ? "B" : "A") + " is missing");
+  const int64_t r = config_.rank_of(module);
+  const auto check = [&](const Safetensors::Entry& entry, const std::vector<int64_t>& dims) {
+    if (entry.type.dims != dims)
+      throw Error(TENON_SHAPE_MISMATCH, file_ + ": tensor '" + entry.name + "': expected " +
+                                            dims_text(dims) + " by the model and r, got " +
+                                            dims_text(entry.type.dims));
+    used_.insert(entry.name);
+  };
+  check(*a, {r, in});
+  check(*b, {out, r});
+  return r;
+}
+
+std::vector<float> Adapter::numbers(const std::string& module, bool b, int64_t expert) const {
+  const Safetensors::Entry* entry = find(of_expert(module, expert), b);
+  return entry ? files::widened(entry->type.dtype, entry->data) : std::vector<float>();
+}
+
+void Adapter::check_used() const {
+  for (const auto& [name, entry] : entries_)
+    if (!used_.contains(name))
+      throw Error(TENON_UNSUPPORTED, file_ + ": tensor '" + name +
+                                         "': the model has no product of this name that an "
+                                         "adapter may change");
+}
+
+// ---- Several
+
+Adapters::Adapters(const std::vector<AdapterChoice>& choices, const ModelConfig& config)
+    : config_(config) {
+  for (const AdapterChoice& c : choices) {
+    if (!std::isfinite(c.scale))
+      throw Error(TENON_INVALID_ARGUMENT, c.folder + ": expected a finite scale");
+    adapters_.emplace_back(c.folder);
+    scales_.push_back(c.scale);
+  }
+}
+
+LowRank Adapters::of(const std::string& module, int64_t in, int64_t out, int64_t experts) {
+  const auto [at, is_new] = products_.try_emplace(module, Product{in, out, experts, 0, {}});
+  Product& p = at->second;
+  if (is_new)
+    for (Adapter& a : adapters_) {
+      p.ranks.push_back(a.rank(module, in, out, experts));
+      p.rank += p.ranks.back();
+    }
+  return {.rank = p.rank, .scale = 1};
+}
+
+void Adapters::check_used() const {
+  for (const Adapter& a : adapters_) a.check_used();
+}
+
+void Adapters::load(Store& store) const {
+  for (const auto& [module, p] : products_) {
+    if (p.rank == 0) continue;
+    const auto in = static_cast<size_t>(p.in), out = static_cast<size_t>(p.out);
+    const auto all = static_cast<size_t>(p.rank);
+    const auto experts = static_cast<size_t>(std::max<int64_t>(p.experts, 1));
+    std::vector<float> a(experts * all * in), b(experts * out * all);
+    for (size_t e = 0; e < experts; ++e) {
+      size_t first = 0;  // of the adapter's part of the rank
+      for (size_t i = 0; i < adapters_.size(); ++i) {
+        const auto rank = static_cast<size_t>(p.ranks[i]);
+        const int64_t expert = p.experts > 0 ? static_cast<int64_t>(e) : -1;
+        const std::vector<float> from_a = adapters_[i].numbers(module, false, expert);
+        std::vector<float> from_b = adapters_[i].numbers(module, true, expert);
+        if (!from_a.empty()) {
+          const double scale = scales_[i] * adapters_[i].scale_of(of_expert(module, expert));
+          reorder_rows(from_b, config_, module, p.out, false);
+          std::ranges::copy(from_a, a.begin() + static_cast<ptrdiff_t>((e * all + first) * in));
+          for (size_t o = 0; o < out; ++o)
+            for (size_t r = 0; r < rank; ++r)
+              b[(e * out + o) * all + first + r] = static_cast<float>(scale * from_b[o * rank + r]);
+        }
+        first += rank;
+      }
+    }
+    const auto set = [&](const std::string& name, std::vector<int64_t> dims,
+                         const std::vector<float>& numbers) {
+      if (p.experts > 0) dims.insert(dims.begin(), p.experts);
+      store.set(TENON_SPACE_WEIGHT, name, dims, numbers);
+    };
+    set(lora_a_name(module), {p.rank, p.in}, a);
+    set(lora_b_name(module), {p.out, p.rank}, b);
+  }
+}
+
+}  // namespace tenon::llm

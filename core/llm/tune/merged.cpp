@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adds products of A and B to weights.
+#include "llm/tune/merged.hpp"
+
+#include <cmath>
+
+namespace tenon::llm {
+namespace {
+
+constexpr std::string_view kEnd = ".weight";
+
+std::string module_of(const std::string& tensor) {
+  return tensor.substr(0, tensor.size() - kEnd.size());
+}
+
+}  // namespace
+
+MergedAdapters::MergedAdapters(const std::vector<AdapterChoice>& choices) {
+  for (const AdapterChoice& c : choices) {
+    if (!std::isfinite(c.scale))
+      throw Error(TENON_INVALID_ARGUMENT, c.folder + ": expected a finite scale");
+    adapters_.emplace_back(c.folder);
+    scales_.push_back(c.scale);
+  }
+}
+
+bool MergedAdapters::plan(const std::string& tensor, const std::vector<int64_t>& dims) {
+  if (!tensor.ends_with(kEnd) || dims.size() != 2) return false;
+  bool changes = false;
+  for (Adapter& a : adapters_)
+    if (a.rank(module_of(tensor), dims[1], dims[0], 0) > 0) changes = true;
+  if (changes) planned_.insert(tensor);
+  return changes;
+}
+
+void MergedAdapters::check_used() const {
+  for (const Adapter& a : adapters_) a.check_used();
+}
+
+void MergedAdapters::add(const std::string& tensor, const std::vector<int64_t>& dims,
+                         std::vector<float>& numbers) const {
+  if (!planned_.contains(tensor)) return;
+  const auto out = static_cast<size_t>(dims[0]), in = static_cast<size_t>(dims[1]);
+  for (size_t i = 0; i < adapters_.size(); ++i) {
+    const std::string module = module_of(tensor);
+    const std::vector<float> a = adapters_[i].numbers(module, false, -1);
+    const std::vector<float> b = adapters_[i].numbers(module, true, -1);
+    if (a.empty()) continue;
+    const size_t rank = a.size() / in;
+    const double scale = scales_[i] * adapters_[i].scale_of(module);
+    std::vector<double> row(in);
+    for (size_t o = 0; o < out; ++o) {
+      std::fill(row.begin(), row.end(), 0.0);
+      for (size_t r = 0; r < rank; ++r) {
+        const double factor = scale * b[o * rank + r];
+        for (size_t k = 0; k < in; ++k) row[k] += factor * a[r * in + k];
+      }
+      for (size_t k = 0; k < in; ++k)
+        numbers[o * in + k] = static_cast<float>(numbers[o * in + k] + row[k]);
+    }
+  }
+}
+
+}  // namespace tenon::llm

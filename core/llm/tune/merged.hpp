@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adapters that become a part of weights, when a model is converted.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "llm/files/convert.hpp"
+#include "llm/tune/adapter.hpp"
+
+namespace tenon::llm {
+
+class MergedAdapters : public files::WeightChanges {
+ public:
+  explicit MergedAdapters(const std::vector<AdapterChoice>& choices);
+
+  bool plan(const std::string& tensor, const std::vector<int64_t>& dims) override;
+  void check_used() const override;
+  void add(const std::string& tensor, const std::vector<int64_t>& dims,
+           std::vector<float>& numbers) const override;
+
+ private:
+  std::vector<Adapter> adapters_;
+  std::vector<double> scales_;
+  std::set<std::string, std::less<>> planned_;
+};
+
+}  // namespace tenon::llm

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Adapters in the layout of PEFT, without its package: a change of zeros changes no logit, known factors change the
+logits as the merged weights do, and what tenon does not know is refused by name.
+
+lora.py TENON LLM_PROBE"""
+import array, json, pathlib, random, shutil, subprocess, sys, tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
+import tiny_model
+from tiny_model import read_tensors, write_tensors
+
+TENON, PROBE = sys.argv[1:3]
+HIDDEN, FFN, RANK, ALPHA = 32, 48, 4, 6
+SHAPES = {"self_attn.q_proj": (HIDDEN, HIDDEN), "self_attn.v_proj": (HIDDEN // 2, HIDDEN),
+          "mlp.down_proj": (HIDDEN, FFN)}  # [out, in]
+MODULES = {f"model.layers.{i}.{name}": shape for i in range(2) for name, shape in SHAPES.items()}
+failures = []
+
+
+def check(what, good, more=""):
+    if not good:
+        failures.append(what)
+        print(f"FAIL {what} {more}", flush=True)
+
+
+def write_adapter(folder, factors, **keys):
+    """factors: module -> (A, B), lists of rows."""
+    folder.mkdir()
+    tensors = {}
+    for module, (a, b) in factors.items():
+        for name, rows in (("lora_A", a), ("lora_B", b)):
+            tensors[f"base_model.model.{module}.{name}.weight"] = ([len(rows), len(rows[0])], sum(rows, []))
+    write_tensors(folder / "adapter_model.safetensors", tensors)
+    config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": RANK, "lora_alpha": ALPHA,
+              "target_modules": sorted({m.rsplit(".", 1)[1] for m in factors}), "bias": "none", "peft_version": "0.18.0"}
+    (folder / "adapter_config.json").write_text(json.dumps(config | keys))
+    return folder
+
+
+def matrix(source, rows, columns, deviation):
+    return [[source.gauss(0, deviation) for _ in range(columns)] for _ in range(rows)]
+
+
+def logits(at, model, *options, products="f32"):
+    out = at / "logits"
+    (at / "ids").write_text(" ".join(map(str, range(97, 123))))
+    done = subprocess.run([PROBE, model, at / "ids", out, "cpu", "prefill", "--cache", "f32", "--products", products, *options],
+                          capture_output=True, text=True)
+    check(f"logits with {options}", done.returncode == 0, done.stderr)
+    return array.array("f", out.read_bytes())
+
+
+def differ(a, b):
+    return max(abs(x - y) for x, y in zip(a, b, strict=True))
+
+
+def refused(model, adapter, *words):
+    done = subprocess.run([TENON, "llm", "run", model, "--device", "cpu", "--ids", "97", "--tokens", "1", "--lora", adapter],
+                          capture_output=True, text=True)
+    check(f"refused: {words}", done.returncode not in (0, -6, -11) and all(w in done.stderr for w in words), done.stderr)
+
+
+def changed(folder, source, **change):
+    """A copy of an adapter with other keys."""
+    shutil.copytree(source, folder)
+    config = json.loads((folder / "adapter_config.json").read_text()) | change
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def merged(folder, model, factors, scale):
+    """A copy of the model whose weights have the changes."""
+    shutil.copytree(model, folder)
+    tensors = read_tensors(folder / "model.safetensors")
+    for module, (a, b) in factors.items():
+        (out, width), numbers = tensors[module + ".weight"]
+        for o in range(out):
+            for i in range(width):
+                numbers[o * width + i] += scale * sum(b[o][r] * a[r][i] for r in range(RANK))
+    write_tensors(folder / "model.safetensors", tensors)
+    return folder
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        at = pathlib.Path(folder)
+        model = tiny_model.make(at / "model")
+        source = random.Random(3)
+        known = {m: (matrix(source, RANK, i, 0.3), matrix(source, o, RANK, 0.3)) for m, (o, i) in MODULES.items()}
+        zeros = {m: (a, [[0.0] * RANK for _ in b]) for m, (a, b) in known.items()}
+        none, adapter = write_adapter(at / "zeros", zeros), write_adapter(at / "known", known)
+        plain = logits(at, model)
+        check("zeros change no logit", logits(at, model, "--lora", none) == plain)
+        with_adapter = logits(at, model, "--lora", adapter)
+        check("a change is seen", differ(with_adapter, plain) > 0.1)
+        full = merged(at / "full", model, known, ALPHA / RANK)
+        check("as the merged weights", differ(with_adapter, logits(at, full)) < 1e-4,
+              differ(with_adapter, logits(at, full)))
+        half = merged(at / "half", model, known, ALPHA / RANK / 2)
+        check("half of it", differ(logits(at, model, "--lora-half", adapter), logits(at, half)) < 1e-4)
+        check("twice a half", differ(logits(at, model, "--lora-half", adapter, "--lora-half", adapter), with_adapter) < 1e-4)
+        root = changed(at / "rslora", adapter, use_rslora=True, lora_alpha=ALPHA / RANK ** 0.5)
+        check("rslora", differ(logits(at, model, "--lora", root), with_adapter) < 1e-4)
+        pattern = changed(at / "pattern", adapter, alpha_pattern={"layers.0.*": 0, "layers\\.1\\..*": 0})
+        check("patterns of alpha", differ(logits(at, model, "--lora", pattern), plain) < 1e-6)
+
+        # GGUF has the rows of q and k in another order than adapters. Weights in blocks equal a folder of what they decode to.
+        for kind in ("F32", "Q8_0", "Q4_K_M"):
+            gguf, decoded = at / f"{kind}.gguf", at / f"{kind}_decoded"
+            for command in ([model, gguf, "--type", kind], [gguf, decoded, "--type", "F32"]):
+                done = subprocess.run([TENON, "llm", "convert", *command], capture_output=True, text=True)
+                check("converted", done.returncode == 0, done.stderr)
+            check(f"{kind}: zeros", logits(at, gguf, "--lora", none) == logits(at, gguf))
+            got = logits(at, gguf, "--lora", adapter)
+            check(f"{kind}: known factors", differ(got, logits(at, decoded, "--lora", adapter)) < 1e-4)
+            check(f"{kind}: a change is seen", differ(got, plain) > 0.1)
+
+        def converted(*words):
+            done = subprocess.run([TENON, "llm", "convert", *words], capture_output=True, text=True)
+            check(f"converted {words}", done.returncode == 0, done.stderr)
+            return words[1]
+
+        whole = converted(model, at / "merged.gguf", "--lora", adapter)
+        check("convert --lora to a file", differ(logits(at, whole), with_adapter) < 1e-4)
+        half_gguf = converted(model, at / "half.gguf", "--lora", f"{adapter}:0.5")
+        back = converted(half_gguf, at / "merged_back", "--lora", f"{adapter}:0.25", "--lora", f"{adapter}:0.25")
+        check("convert --lora to a folder", differ(logits(at, back), with_adapter) < 1e-4)
+        done = subprocess.run([TENON, "llm", "convert", model, at / "bad.gguf", "--lora", write_adapter(
+            at / "no_layer", {"model.layers.7.self_attn.q_proj": known["model.layers.0.self_attn.q_proj"]})],
+            capture_output=True, text=True)
+        check("convert refuses what the model has not", done.returncode == 1 and "model.layers.7" in done.stderr and
+              not (at / "bad.gguf").exists(), done.stderr)
+
+        for key, value in (("use_dora", True), ("lora_bias", True), ("modules_to_save", ["lm_head"]),
+                           ("init_lora_weights", "pissa"), ("bias", "all"), ("peft_type", "IA3"),
+                           ("layer_replication", [[0, 2]]), ("a_key_of_tomorrow", 3)):
+            refused(model, changed(at / f"refused_{key}", adapter, **{key: value}), key)
+        refused(model, changed(at / "rank", adapter, r=RANK + 1), "lora_A.weight", "expected [5, 32]", "got [4, 32]")
+        refused(model, changed(at / "targets", adapter, target_modules=["q_proj", "v_proj"]), "down_proj", "target_modules")
+        refused(model, changed(at / "more", adapter, target_modules=["q_proj", "v_proj", "down_proj", "x_proj"]), "'x_proj'")
+        refused(model, write_adapter(at / "other", {"model.layers.7.self_attn.q_proj": known["model.layers.0.self_attn.q_proj"]}),
+                "model.layers.7.self_attn.q_proj", "no product")
+        refused(model, at / "nowhere", "adapter_config.json", "no such file")
+        refused(model, f"{adapter}:half", "--lora", "a number")
+    if failures:
+        sys.exit(f"{len(failures)} failed")
+    print("ok")
+
+
+main()
