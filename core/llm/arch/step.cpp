@@ -229,7 +229,8 @@ Value Step::scaled_by_position(Value q, const RopeConfig& rope) {
     return out;
   });
   const Value mine = g.add(op::gather{.data = factors, .indices = positions()}, "query_factors");
-  return binary("mul", q, reshape(cast(mine, s.compute), {s.batch, s.time, 1, 1}));
+  const int64_t batch = s.whole ? 1 : s.batch;  // as positions() has them
+  return binary("mul", q, reshape(cast(mine, s.compute), {batch, s.time, 1, 1}));
 }
 
 Value Step::reshape(Value x, std::vector<int64_t> shape) {
