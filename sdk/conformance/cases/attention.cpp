@@ -571,12 +571,8 @@ void set_operands(CaseBuilder& b, const Form& f, Op& n) {
     n.past_len = b.ints("past_len", {f.batch}, {last - f.q_len, f.k_len - f.q_len}, i32);
 }
 
-// The exponent's error grows with the scores. Tensor cores round the probabilities of halves, and of
-// more results the worst one is further off.
-double cost(const Form& f) {
-  return 64 +
-         4 * (std::sqrt(static_cast<double>(f.k_len)) + std::sqrt(static_cast<double>(f.q_len)));
-}
+// The exponent's error grows with the scores.
+double cost(const Form& f) { return 64 + 4 * std::sqrt(static_cast<double>(f.k_len)); }
 
 void forward_row(Suite& s, const Form& f) {
   s.add(
