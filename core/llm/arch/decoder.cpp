@@ -56,7 +56,7 @@ Value decoder_mlp(Step& p, Value x, const std::string& name, int64_t ffn, Value 
   const std::vector<std::string> names = {name + ".gate_proj", name + ".up_proj"};
   const std::vector<int64_t> outs = {ffn, ffn};
   Value gate, up;
-  if (is_gate(c.activation) && p.stacks(names, c.dim, outs)) {
+  if (is_gate(c.activation) && p.stacks(names, c.dim, outs, c.mlp_bias)) {
     gate = p.project_stacked(x, names, c.dim, outs, c.mlp_bias);
   } else {
     gate = p.project(x, names[0], c.dim, ffn, c.mlp_bias);

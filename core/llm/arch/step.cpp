@@ -117,12 +117,16 @@ Value Step::project(Value x, const std::string& name, int64_t in, int64_t out, b
 }
 
 bool Step::stacks(const std::vector<std::string>& names, int64_t in,
-                  const std::vector<int64_t>& outs) const {
+                  const std::vector<int64_t>& outs, bool bias) const {
   if (!s.stack_weights || s.lora) return false;
+  const auto weight_of = [&](size_t i) {
+    return weights.type_of(names[i] + ".weight", {outs[i], in}).dtype;
+  };
+  const auto bias_of = [&](size_t i) {
+    return weights.type_of(names[i] + ".bias", {outs[i]}).dtype;
+  };
   for (size_t i = 1; i < names.size(); ++i)
-    if (weights.type_of(names[i] + ".weight", {outs[i], in}).dtype !=
-        weights.type_of(names[0] + ".weight", {outs[0], in}).dtype)
-      return false;
+    if (weight_of(i) != weight_of(0) || (bias && bias_of(i) != bias_of(0))) return false;
   return true;
 }
 
@@ -149,7 +153,7 @@ std::vector<Value> Step::project_all(Value x, const std::vector<std::string>& na
     std::vector<int64_t> own_outs = {outs[first]};
     for (size_t i = first + 1; i < names.size(); ++i) {
       own.push_back(names[i]), own_outs.push_back(outs[i]);
-      if (stacks(own, in, own_outs)) continue;
+      if (stacks(own, in, own_outs, bias)) continue;
       own.pop_back(), own_outs.pop_back();
       break;
     }

@@ -111,9 +111,9 @@ class Step {
   // each.
   std::vector<Value> project_all(Value x, const std::vector<std::string>& names, int64_t in,
                                  const std::vector<int64_t>& outs, bool bias = false);
-  // Do weights of these names stack?
-  bool stacks(const std::vector<std::string>& names, int64_t in,
-              const std::vector<int64_t>& outs) const;
+  // Do weights of these names stack, and their biases?
+  bool stacks(const std::vector<std::string>& names, int64_t in, const std::vector<int64_t>& outs,
+              bool bias = false) const;
   // All of them in one product: [.., sum of outs].
   Value project_stacked(Value x, const std::vector<std::string>& names, int64_t in,
                         const std::vector<int64_t>& outs, bool bias = false);

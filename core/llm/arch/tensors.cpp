@@ -70,6 +70,16 @@ TensorType Weights::plain(const std::string& name, const std::vector<int64_t>& d
   return type;
 }
 
+// As the first of several tensors that make a weight.
+void Weights::expect_dtype(const std::string& name, tenon_dtype got,
+                           const std::string& first) const {
+  const tenon_dtype expected = tensors_.types.at(found_name(first)).dtype;
+  if (got != expected)
+    throw Error(TENON_DTYPE_MISMATCH, "weight '" + name + "': expected " +
+                                          std::string(sdk::dtype_name(expected)) + " as '" + first +
+                                          "' has, got " + std::string(sdk::dtype_name(got)));
+}
+
 TensorType Weights::made(const std::string& name, const std::vector<std::string>& sources,
                          const std::vector<int64_t>& source_dims, tenon_dtype dtype,
                          const std::vector<int64_t>& dims, Make make, bool may_be_blocks) {
@@ -80,11 +90,7 @@ TensorType Weights::made(const std::string& name, const std::vector<std::string>
   for (const std::string& s : sources) {
     if (!may_be_blocks) make_plain(s);
     const TensorType& type = source(s, source_dims, may_be_blocks);
-    const tenon_dtype first = tensors_.types.at(found_name(sources[0])).dtype;
-    if (type.dtype != first)
-      throw Error(TENON_DTYPE_MISMATCH,
-                  "weight '" + s + "': expected " + std::string(sdk::dtype_name(first)) + " as '" +
-                      sources[0] + "' has, got " + std::string(sdk::dtype_name(type.dtype)));
+    expect_dtype(s, type.dtype, sources[0]);
     recipe.type = {dtype == TENON_DTYPE_NONE ? type.dtype : dtype, dims};
     recipe.sources.push_back(found_name(s));
   }
@@ -100,6 +106,7 @@ TensorType Weights::stacked(const std::string& name, const std::vector<std::stri
   };
   for (size_t i = 0; i < sources.size(); ++i) {
     recipe.type.dtype = source(sources[i], dims(rows[i]), true).dtype;
+    expect_dtype(sources[i], recipe.type.dtype, sources[0]);
     recipe.sources.push_back(found_name(sources[i]));
     all += rows[i];
   }

@@ -80,6 +80,7 @@ class Weights {
   const TensorType& source(const std::string& name, const std::vector<int64_t>& dims,
                            bool may_be_blocks) const;
   void make_plain(const std::string& name);
+  void expect_dtype(const std::string& name, tenon_dtype got, const std::string& first) const;
   // The name of the tensor in the source: checkpoints of base models lack the first part of names.
   std::string found_name(const std::string& name) const;
 

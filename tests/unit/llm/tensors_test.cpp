@@ -86,6 +86,28 @@ TEST_SUITE("llm/tensors") {
     w.check_unused([](const std::string& name) { return name == "c"; });
   }
 
+  TEST_CASE("stacked: rows below each other, of one dtype only") {
+    Folder folder;
+    Store store(folder.runtime);
+    store.set(TENON_SPACE_WEIGHT, "m", TensorType(f32, {2, 2}),
+              std::vector<float>{1, 2, 3, 4}.data(), 16);
+    store.set(TENON_SPACE_WEIGHT, "n", TensorType(f32, {1, 2}), std::vector<float>{5, 6}.data(), 8);
+    const std::vector<uint16_t> halves = {0x3C00, 0x4000};
+    store.set(TENON_SPACE_WEIGHT, "h", TensorType(f16, {1, 2}), halves.data(), 4);
+    store.save(TENON_SPACE_WEIGHT, (folder.path / "model.safetensors").string());
+    Weights w(folder.scan());
+    CHECK(w.stacked("m+n", {"m", "n"}, {2, 1}, 2) == TensorType(f32, {3, 2}));
+    // Neither a larger nor a smaller one behind the first.
+    CHECK_THROWS_WITH_AS(w.stacked("x", {"n", "h"}, {1, 1}, 2),
+                         doctest::Contains("weight 'h': expected f32 as 'n' has, got f16"), Error);
+    CHECK_THROWS_WITH_AS(w.stacked("x", {"h", "n"}, {1, 1}, 2),
+                         doctest::Contains("weight 'n': expected f16 as 'h' has, got f32"), Error);
+    Store filled(folder.runtime);
+    w.load(filled);
+    CHECK(filled.get(TENON_SPACE_WEIGHT, "m+n").values<float>() ==
+          std::vector<float>{1, 2, 3, 4, 5, 6});
+  }
+
   TEST_CASE("loading: plain, renamed, made of several, tables; nothing else stays") {
     Folder folder;
     folder.write("model.safetensors", {{"model.a", 1}, {"b", 2}, {"e.0", 4}, {"e.1", 5}, {"x", 9}});
