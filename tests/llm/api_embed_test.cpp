@@ -1,34 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Embeddings as apps see them: pooling, lengths, texts longer than a step, errors. Their numbers are
 // those of embeddings.py.
-#include <doctest/doctest.h>
-
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
-#include <tenon/llm.hpp>
+
+#include "rig.hpp"
 
 using namespace tenon;
 using namespace tenon::llm;
+using namespace tenon::test;
 
 namespace {
-
-std::string path_of(const std::string& name) {
-  const char* folder = std::getenv("TENON_TINY");
-  REQUIRE(folder);
-  return std::string(folder) + "/" + name;
-}
-
-struct Rig {
-  Runtime runtime;
-  Engine engine{runtime, path_of("tiny"), {.device = "cpu", .slots = 2}};
-};
-Rig& rig() {
-  static Rig the;
-  return the;
-}
 
 template <class F>
 std::string message_of(F&& f) {

@@ -1,40 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Language models as apps see them: llm.hpp over libtenon-llm, with the small model that api.py
 // writes (TENON_TINY: a folder that has `tiny` and `tiny.gguf`).
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
-#include <tenon/llm.hpp>
 #include <thread>
+
+#include "rig.hpp"
 
 using namespace tenon;
 using namespace tenon::llm;
+using namespace tenon::test;
 
 namespace {
-
-std::string path_of(const std::string& name) {
-  const char* folder = std::getenv("TENON_TINY");
-  REQUIRE(folder);
-  return std::string(folder) + "/" + name;
-}
-
-// One runtime and one engine with two slots for all tests.
-struct Rig {
-  Runtime runtime;
-  Engine engine{runtime, path_of("tiny"), {.device = "cpu", .slots = 2}};
-};
-Rig& rig() {
-  static Rig the;
-  the.engine.clear(0), the.engine.clear(1);
-  return the;
-}
 
 int32_t most_likely(std::span<const float> logits) {
   return static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
