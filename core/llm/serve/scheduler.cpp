@@ -41,7 +41,9 @@ struct Scheduler::Task {
   std::exception_ptr failure;
 
   bool embeds() const { return !wanted.texts.empty(); }
-  int64_t unread() const { return static_cast<int64_t>(tokens.size()) - read; }
+  int64_t unread() const {
+    return static_cast<int64_t>(embeds() ? wanted.texts[text].size() : tokens.size()) - read;
+  }
   bool goes_on() const { return made > 0 && unread() == 1; }  // by the token that it drew last
   void send(std::string text, Finish finish, std::vector<float> embedding = {}) {
     Piece p;
@@ -199,7 +201,7 @@ void Scheduler::loop() {
     } catch (...) {  // no memory: what the sequences hold is not known any more
       const std::lock_guard lock(mutex_);
       for (Slot& s : slots_) {
-        s.tokens.clear();
+        forget(s);
         if (s.task) std::exchange(s.task, nullptr)->fail(std::current_exception());
       }
     }
@@ -231,6 +233,15 @@ size_t Scheduler::best_slot(const std::vector<int32_t>& prompt) const {
     }
   }
   return best;
+}
+
+// Empties a slot whose sequence is not known any more.
+void Scheduler::forget(Slot& slot) {
+  slot.tokens.clear();
+  try {
+    parts_.sequences.truncate(&slot - slots_.data(), 0);
+  } catch (...) {  // what made it unknown is told
+  }
 }
 
 // Gives up the sequences of free slots, the oldest one first, until there is room. False if there is
@@ -354,10 +365,9 @@ void Scheduler::run_step() {
     logits = parts_.sequences.step(parts);
   } catch (...) {
     // What the sequences hold now is unknown.
-    // admit() truncates to what `tokens` says: to nothing.
     const std::lock_guard lock(mutex_);
     for (const Reading& r : plan) {
-      slots_[r.slot].tokens.clear();
+      forget(slots_[r.slot]);
       std::exchange(slots_[r.slot].task, nullptr)->fail(std::current_exception());
     }
     return;
@@ -393,9 +403,17 @@ int64_t Scheduler::read_text(size_t index, int64_t most) {
   const auto size = static_cast<int64_t>(text.size());
   const int64_t n = std::min(most, size - task.read);
   const bool last = task.read + n == size;
-  if (!make_room({{id, n}})) {
-    preempt();  // the youngest, which may be this one
-    return most;
+  while (!make_room({{id, n}})) {
+    if (!preempt()) {
+      forget(slot);
+      const std::lock_guard lock(mutex_);
+      std::exchange(slot.task, nullptr)
+          ->fail(std::make_exception_ptr(
+              Error(TENON_OUT_OF_MEMORY,
+                    "the cache has no room for a text of " + std::to_string(size) + " tokens")));
+      return most;
+    }
+    if (!slot.task) return most;  // this one was the youngest
   }
   std::vector<float> vector;
   try {
@@ -404,7 +422,7 @@ int64_t Scheduler::read_text(size_t index, int64_t most) {
     slot.tokens.insert(slot.tokens.end(), from, from + n);
     if (last) parts_.sequences.truncate(id, 0), slot.tokens.clear();
   } catch (...) {
-    slot.tokens.clear();
+    forget(slot);
     const std::lock_guard lock(mutex_);
     std::exchange(slot.task, nullptr)->fail(std::current_exception());
     return n;

@@ -120,6 +120,7 @@ class Scheduler {
 
   void loop();
   void admit();
+  void forget(Slot& slot);
   bool make_room(const std::vector<Sequences::Growth>& growths);
   bool preempt();
   void drop_cancelled();

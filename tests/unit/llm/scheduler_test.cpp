@@ -28,7 +28,7 @@ TEST_SUITE("llm/scheduler") {
     std::vector<Tokens> held;
     int64_t most;
     std::atomic<int64_t> widest{0}, read{0}, longest_step{0};
-    std::atomic<bool> hold{false}, fails{false};
+    std::atomic<bool> hold{false}, fails{false}, fails_late{false};
     std::atomic<int> entered{0};
     bool recurrent = false;
     const int64_t room;  // tokens, of all slots together
@@ -70,7 +70,10 @@ TEST_SUITE("llm/scheduler") {
     int64_t cache_tokens() const override { return room; }
     bool has_room(std::span<const Growth> growths) const override {
       int64_t all = size();
-      for (const Growth& g : growths) all += g.tokens;
+      for (const Growth& g : growths) {
+        REQUIRE(g.tokens > 0);
+        all += g.tokens;
+      }
       return all <= room;
     }
     bool truncate(int64_t slot, int64_t length) override {
@@ -88,6 +91,8 @@ TEST_SUITE("llm/scheduler") {
       Tokens& h = held[static_cast<size_t>(part.slot)];
       h.insert(h.end(), part.tokens.begin(), part.tokens.end());
       REQUIRE(static_cast<int64_t>(h.size()) <= most);
+      REQUIRE(size() <= room);
+      if (fails_late.exchange(false)) throw tenon::Error(TENON_NUMERIC_ERROR, "embed: not finite");
       longest_text_part =
           std::max(longest_text_part.load(), static_cast<int64_t>(part.tokens.size()));
       return last ? std::vector<float>(h.begin(), h.end()) : std::vector<float>();
@@ -374,6 +379,37 @@ TEST_SUITE("llm/scheduler") {
     CHECK_THROWS_WITH_AS(embedded(*embed(rig, {{1, 2}})), doctest::Contains("broken"),
                          tenon::Error);
     CHECK(embedded(*embed(rig, {{1, 2}})) == std::vector<Tokens>{{1, 2}});
+  }
+
+  TEST_CASE("embeddings, little memory: texts wait for one another and for answers") {
+    for (const int64_t room : {100, 110, 160}) {
+      CAPTURE(room);
+      Rig rig(3, 100, {.waiting = 64, .chunk = 10}, room);
+      std::vector<std::vector<Tokens>> wanted;
+      for (int32_t i = 0; i < 6; ++i)
+        wanted.push_back({Tokens(static_cast<size_t>(95 - 13 * i), i), Tokens(100, i + 1)});
+      std::vector<std::thread> clients;
+      for (const auto& texts : wanted)
+        clients.emplace_back([&rig, &texts] { CHECK(embedded(*embed(rig, texts)) == texts); });
+      for (uint32_t i = 0; i < 4; ++i)
+        clients.emplace_back([&rig, i] {
+          const Tokens prompt = prompt_of(i, 40);
+          CHECK(wait_for(*rig.ask(prompt, 20)).text == alone(prompt, 20));
+        });
+      for (std::thread& t : clients) t.join();
+    }
+  }
+
+  TEST_CASE("embeddings, little memory: one that fails leaves its room to others") {
+    Rig rig(2, 100, {}, 100);
+    for (int i = 0; i < 4; ++i) {
+      rig.model.fails_late = true;
+      CHECK_THROWS_WITH_AS(embedded(*embed(rig, {Tokens(60, 1)})), doctest::Contains("not finite"),
+                           tenon::Error);
+      CHECK(embedded(*embed(rig, {Tokens(90, 2)})).at(0).size() == 90);
+      const Tokens prompt = prompt_of(3, 70);
+      CHECK(wait_for(*rig.ask(prompt, 5)).text == alone(prompt, 5));
+    }
   }
 
   TEST_CASE("stop: all answers fail with the reason, new ones are refused") {
