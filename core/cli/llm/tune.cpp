@@ -99,13 +99,17 @@ void take_folder(Place& place, const Args& args) {
   if (::access(place.folder.c_str(), W_OK) != 0)
     throw Error(TENON_IO_ERROR, place.folder + ": cannot be written");
   place.lock.emplace(place.folder);
-  if (args.has("--resume")) return lm::finish_save(place.folder);
+  const bool resumes = args.has("--resume");
+  if (resumes && fs::equivalent(args.text("--resume"), place.folder, error))
+    return lm::finish_save(place.folder);
   const std::vector<std::string> files = lm::model_files_in(place.folder);
   const bool of_model = is_in(files, "model.safetensors") || is_in(files, "config.json");
   if (files.empty() || (args.has("--force") && !of_model)) return;
-  throw Error(TENON_INVALID_ARGUMENT,
-              place.folder + ": expected a new or empty folder, got one with " + files[0] +
-                  (of_model ? "" : "\nhint: --resume DIR goes on; --force replaces the adapter"));
+  throw Error(
+      TENON_INVALID_ARGUMENT,
+      place.folder + ": expected a new or empty folder, got one with " + files[0] +
+          (of_model || resumes ? ""
+                               : "\nhint: --resume DIR goes on; --force replaces the adapter"));
 }
 
 // One run: from the state that it starts with to the last save.

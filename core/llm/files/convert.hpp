@@ -13,8 +13,10 @@ namespace tenon::llm::files {
 class WeightChanges {
  public:
   virtual ~WeightChanges() = default;
-  // Asked for each tensor before contents are read: whether it changes.
-  virtual bool plan(const std::string& tensor, const std::vector<int64_t>& dims) = 0;
+  // Asked for each tensor before contents are read: whether it changes. Matrices are [outputs, inputs],
+  // or with inputs_are_rows [inputs, outputs].
+  virtual bool plan(const std::string& tensor, const std::vector<int64_t>& dims,
+                    bool inputs_are_rows) = 0;
   // After the last tensor: throws if there are changes of what the model does not have.
   virtual void check_used() const = 0;
   // Changes the numbers of a tensor that plan() was asked for.

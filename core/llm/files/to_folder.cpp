@@ -136,7 +136,8 @@ class ToFolder {
       return false;
     };
     if (options_.changes) {
-      for (Planned& p : planned_) p.changes = options_.changes->plan(p.name, p.dims);
+      for (Planned& p : planned_)
+        p.changes = options_.changes->plan(p.name, p.dims, p.change == Change::turned);
       options_.changes->check_used();
     }
     for (const GgufTensor& t : model_.tensors())

@@ -153,7 +153,8 @@ class ToGguf {
     if (options_.changes) {
       for (Planned& p : planned_)
         for (const auto* s : p.sources)
-          if (options_.changes->plan(s->name, s->type.dims)) p.changes = true;
+          if (options_.changes->plan(s->name, s->type.dims, p.change == Change::turned))
+            p.changes = true;
       options_.changes->check_used();
     }
     for (const auto& [name, entry] : folder_.tensors()) {

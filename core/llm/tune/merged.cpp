@@ -24,12 +24,14 @@ MergedAdapters::MergedAdapters(const std::vector<AdapterChoice>& choices) {
   }
 }
 
-bool MergedAdapters::plan(const std::string& tensor, const std::vector<int64_t>& dims) {
+bool MergedAdapters::plan(const std::string& tensor, const std::vector<int64_t>& dims,
+                          bool inputs_are_rows) {
   if (!tensor.ends_with(kEnd) || dims.size() != 2) return false;
+  const int64_t in = dims[inputs_are_rows ? 0 : 1], out = dims[inputs_are_rows ? 1 : 0];
   bool changes = false;
   for (Adapter& a : adapters_)
-    if (a.rank(module_of(tensor), dims[1], dims[0], 0) > 0) changes = true;
-  if (changes) planned_.insert(tensor);
+    if (a.rank(module_of(tensor), in, out, 0) > 0) changes = true;
+  if (changes) planned_.emplace(tensor, inputs_are_rows);
   return changes;
 }
 
@@ -39,8 +41,11 @@ void MergedAdapters::check_used() const {
 
 void MergedAdapters::add(const std::string& tensor, const std::vector<int64_t>& dims,
                          std::vector<float>& numbers) const {
-  if (!planned_.contains(tensor)) return;
-  const auto out = static_cast<size_t>(dims[0]), in = static_cast<size_t>(dims[1]);
+  const auto planned = planned_.find(tensor);
+  if (planned == planned_.end()) return;
+  const bool inputs_are_rows = planned->second;
+  const auto in = static_cast<size_t>(dims[inputs_are_rows ? 0 : 1]),
+             out = static_cast<size_t>(dims[inputs_are_rows ? 1 : 0]);
   for (size_t i = 0; i < adapters_.size(); ++i) {
     const std::string module = module_of(tensor);
     const std::vector<float> a = adapters_[i].numbers(module, false, -1);
@@ -55,8 +60,10 @@ void MergedAdapters::add(const std::string& tensor, const std::vector<int64_t>& 
         const double factor = scale * b[o * rank + r];
         for (size_t k = 0; k < in; ++k) row[k] += factor * a[r * in + k];
       }
-      for (size_t k = 0; k < in; ++k)
-        numbers[o * in + k] = static_cast<float>(numbers[o * in + k] + row[k]);
+      for (size_t k = 0; k < in; ++k) {
+        float& number = numbers[inputs_are_rows ? k * out + o : o * in + k];
+        number = static_cast<float>(number + row[k]);
+      }
     }
   }
 }

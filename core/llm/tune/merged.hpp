@@ -2,7 +2,7 @@
 // Adapters that become a part of weights, when a model is converted.
 #pragma once
 
-#include <set>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,7 +15,8 @@ class MergedAdapters : public files::WeightChanges {
  public:
   explicit MergedAdapters(const std::vector<AdapterChoice>& choices);
 
-  bool plan(const std::string& tensor, const std::vector<int64_t>& dims) override;
+  bool plan(const std::string& tensor, const std::vector<int64_t>& dims,
+            bool inputs_are_rows) override;
   void check_used() const override;
   void add(const std::string& tensor, const std::vector<int64_t>& dims,
            std::vector<float>& numbers) const override;
@@ -23,7 +24,7 @@ class MergedAdapters : public files::WeightChanges {
  private:
   std::vector<Adapter> adapters_;
   std::vector<double> scales_;
-  std::set<std::string, std::less<>> planned_;
+  std::map<std::string, bool, std::less<>> planned_;  // whether inputs are rows
 };
 
 }  // namespace tenon::llm
