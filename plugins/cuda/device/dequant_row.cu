@@ -29,35 +29,42 @@ __device__ inline Right right_at(const u32* words) {
   for (int k = 0; k < kPieces; ++k) v.piece[k] = load<u32, 4>(words + k * 16 + threadIdx.x % 4 * 4);
   return v;
 }
-// By the workers; `thread`: which of them.
-constexpr int kWorkerThreads = 32 * kWorkers;
-__device__ inline void meet() {  // all workers
-  asm volatile("bar.sync 1, %0;" ::"n"(kWorkerThreads) : "memory");
-}
+// By the workers; `thread`: which of them. A warp has eight quads at a time: they are eight columns of
+// a right operand, and ones times it are the sums of their groups.
+constexpr int kWorkerThreads = 32 * kWorkers,
+              kAtOnce = 2;  // units of a thread that are loaded together
 __device__ inline void prepare(u32* words, f32* sums, const X* from, u32 blocks, u32 thread) {
   const u32 units = blocks * kUnits;
-  const auto elements_of = [&](u32 i) {
-    return right_of(from + (i64)(i / kUnits) * kElements, i % kUnits);
-  };
-  for (u32 i = thread; i < units; i += kWorkerThreads) {
-    const Right v = elements_of(i);
-    u32* const to = words + i / 4 * (4 * kLaneWords) + i % 4 * 4;
+  for (u32 first = 0; first < units; first += kAtOnce * kWorkerThreads) {
+    Right v[kAtOnce] = {};
 #pragma unroll
-    for (int k = 0; k < kPieces; ++k) store(to + k * 16, v.piece[k]);
-  }
-  meet();
-  if constexpr (kAdds) {
-    for (u32 quad = thread / 32; quad < blocks * kQuads; quad += kWorkers) {
-      const Right right = right_at(words + quad * (4 * kLaneWords));
+    for (int n = 0; n < kAtOnce; ++n) {
+      const u32 i = first + n * kWorkerThreads + thread;
+      if (i < units) v[n] = right_of(from + (i64)(i / kUnits) * kElements, i % kUnits);
+    }
 #pragma unroll
-      for (int g = 0; g < kGroups; ++g) {
-        f32 sum[4];
-        sum_runs(sum, ones().of, 0, right, g * kGroup);
-        if (thread % 32 == 0) sums[quad * kGroups + g] = sum[0];
+    for (int n = 0; n < kAtOnce; ++n) {
+      const u32 i = first + n * kWorkerThreads + thread;
+      u32* const to = words + i / 4 * (4 * kLaneWords) + i % 4 * 4;
+#pragma unroll
+      for (int k = 0; k < kPieces; ++k)
+        if (i < units) store(to + k * 16, v[n].piece[k]);
+      if constexpr (kAdds) {
+        // The lane's columns: two quads, behind that of the warp's first thread.
+        const u32 quad = (i - thread % 32) / 4 + 2 * (thread % 4);
+#pragma unroll
+        for (int g = 0; g < kGroups; ++g) {
+          f32 sum[4];
+          sum_runs(sum, ones().of, 0, v[n], g * kGroup);
+#pragma unroll
+          for (int c = 0; c < 2; ++c)
+            if (thread % 32 < 4 && quad + c < blocks * kQuads)
+              sums[(quad + c) * kGroups + g] = sum[c];
+        }
       }
     }
-    meet();
   }
+  asm volatile("bar.sync 1, %0;" ::"n"(kWorkerThreads) : "memory");  // all workers
 }
 
 // ---- Scales
@@ -220,13 +227,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) multiply_row(con
         if (row >= p.n) break;
         const f32* const own =
             sums + at.turn % sets * set_size + r / kRows * spans * kRows + r % kRows;
-        f32 all = 0;
-#pragma unroll 1
-        for (u32 part = 0; part < SPLIT; ++part) {
-          f32 sum = 0;
-          for (u32 s = part; s < spans; s += SPLIT) sum += own[s * kRows];
-          all = part == 0 ? sum : all + sum;
-        }
+        f32 part[SPLIT] = {};
+        u32 span = 0;
+#pragma unroll 4
+        for (; span + SPLIT <= spans; span += SPLIT)
+#pragma unroll
+          for (int i = 0; i < SPLIT; ++i) part[i] += own[(span + i) * kRows];
+#pragma unroll
+        for (int i = 0; i < SPLIT; ++i)
+          if (span + i < spans) part[i] += own[(span + i) * kRows];
+        f32 all = part[0];
+#pragma unroll
+        for (int i = 1; i < SPLIT; ++i) all += part[i];
         const f32 bias = p.bias ? widen(static_cast<const BIAS*>(p.bias)[row]) : 0.0f;
         static_cast<X*>(p.y)[row] = narrow<X>(all + bias);
       }
