@@ -35,6 +35,7 @@ __device__ __forceinline__ void load_by_warp(T* to, const KeyPlaces& places, int
 
 extern "C" __global__ void __launch_bounds__(kWarps * 32) attention(const Attention p) {
   extern __shared__ __align__(16) u8 smem[];
+  begin_early();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const QueryTile tile(p, kRows);
   const Head& head = tile.head;

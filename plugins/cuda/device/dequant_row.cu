@@ -192,16 +192,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) multiply_row(con
   const u32 sets = (STAGES + pieces - 1) / pieces + 1, set_size = kTiles * spans * kRows;
   const u32 full = shared_address(barriers), empty = full + 8 * STAGES;
   if (threadIdx.x == 0) {
-    // While the kernel before is still at work, L2 gets what is copied first.
-    fetch_ahead(p.w + at.row * row_bytes,
-                (u32)(min((i64)kTiles * kRows, p.n - at.row) * row_bytes));
 #pragma unroll
     for (int s = 0; s < STAGES; ++s)
       barrier_init(full + 8 * s, 1), barrier_init(empty + 8 * s, kWorkers);
     barriers_made();
   }
   __syncthreads();
-  begin_early();
+  begin_early();  // what would be fetched ahead delays the small kernels that are at work
 
   // Copies a piece of the rows of a turn, each lane some rows.
   const auto copy = [&](const Stage& to) {

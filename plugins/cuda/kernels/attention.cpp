@@ -50,6 +50,7 @@ std::optional<Choice> decode_choice(const AttentionProblem& p, const Properties&
     Choice c{.entry = &entries::attention_decode, .rows = kRows, .shared = shared};
     // With one block on a multiprocessor, more splits only cost time.
     c.blocks_wanted = 1;
+    c.early = true;
     c.defines = p.tile_defines();
     c.defines.push_back(define("STAGES", stages));
     return c;
