@@ -11,8 +11,13 @@ Heads decoder_heads(Step& p, Value normed, const std::string& name) {
   const std::vector<Value> all =
       p.project_all(normed, {name + ".q_proj", name + ".k_proj", name + ".v_proj"}, c.dim,
                     {q, kv, kv}, c.qkv_bias);
-  return {p.heads(all[0], c.heads, c.head_dim), p.heads(all[1], c.kv_heads, c.head_dim),
-          p.heads(all[2], c.kv_heads, c.head_dim)};
+  Heads heads{p.heads(all[0], c.heads, c.head_dim), p.heads(all[1], c.kv_heads, c.head_dim),
+              p.heads(all[2], c.kv_heads, c.head_dim)};
+  // A step that decodes is a row of small kernels, so one less counts.
+  if (p.s.time == 1 && !p.s.whole && !c.qk_norm)
+    if (const Value qk = p.side_by_side(all[0], all[1]))
+      heads.qk = p.heads(qk, c.heads + c.kv_heads, c.head_dim);
+  return heads;
 }
 
 Value decoder_attend(Step& p, const Heads& heads, int64_t layer, const std::string& name,
@@ -26,9 +31,16 @@ Value decoder_attend(Step& p, const Heads& heads, int64_t layer, const std::stri
     return p.rotate(x, own_rope ? c.local_rope : c.rope, own_rope ? "rope.local" : "rope",
                     name + which, c.rope_interleaved);
   };
+  Value q, k;
+  if (heads.qk && rotates) {
+    const Value both = rotate(heads.qk, ".qk_rope");
+    q = p.some_heads(both, 0, c.heads), k = p.some_heads(both, c.heads, c.kv_heads);
+  } else {
+    q = rotate(heads.q, ".q_rope"), k = rotate(heads.k, ".k_rope");
+  }
   const std::string cache = std::to_string(layer);
-  const Value q = p.scaled_by_position(rotate(heads.q, ".q_rope"), c.rope);
-  const Value keys = p.append(cache + ".k", rotate(heads.k, ".k_rope"), c.kv_heads, c.head_dim);
+  q = p.scaled_by_position(q, c.rope);
+  const Value keys = p.append(cache + ".k", k, c.kv_heads, c.head_dim);
   const Value values = p.append(cache + ".v", heads.v, c.kv_heads, c.head_dim);
   const Value o = p.attend(
       q, keys, values,

@@ -164,12 +164,21 @@ std::vector<Value> Step::project_all(Value x, const std::vector<std::string>& na
       int64_t at = 0;
       for (const int64_t out : own_outs) {
         results.push_back(part(all, {s.batch, s.time}, at, out));
+        parts_[results.back().id] = {all, at, out};
         at += out;
       }
     }
     first += own.size();
   }
   return results;
+}
+
+Value Step::side_by_side(Value a, Value b) {
+  const auto left = parts_.find(a.id), right = parts_.find(b.id);
+  if (left == parts_.end() || right == parts_.end()) return {};
+  const Part &l = left->second, &r = right->second;
+  if (l.of != r.of || l.start + l.length != r.start) return {};
+  return part(l.of, {s.batch, s.time}, l.start, l.length + r.length);
 }
 
 Value Step::rms_norm(Value x, const std::string& name, int64_t dims, double eps) {

@@ -114,6 +114,8 @@ class Step {
   // Do weights of these names stack, and their biases?
   bool stacks(const std::vector<std::string>& names, int64_t in, const std::vector<int64_t>& outs,
               bool bias = false) const;
+  // Two neighbours among the results of project_all as one value, if one product made them.
+  Value side_by_side(Value a, Value b);
   // All of them in one product: [.., sum of outs].
   Value project_stacked(Value x, const std::vector<std::string>& names, int64_t in,
                         const std::vector<int64_t>& outs, bool bias = false);
@@ -154,6 +156,11 @@ class Step {
   Value heads(Value x, int64_t heads, int64_t dim) {
     return reshape(x, {s.batch, s.time, heads, dim});
   }
+  // `count` of the heads of x [batch, time, heads, dim], from `first` on.
+  Value some_heads(Value x, int64_t first, int64_t count) {
+    return g.add(op::narrow{
+        .start = {0, 0, first, 0}, .len = {s.batch, s.time, count, g.type(x).dims[3]}, .x = x});
+  }
 
   // ---- The cache
 
@@ -193,6 +200,11 @@ class Step {
   int64_t dropouts_ = 0;
   std::vector<CacheState> caches_;
   std::map<std::string, Value, std::less<>> weights_, states_;
+  struct Part {
+    Value of;
+    int64_t start, length;  // on its last axis
+  };
+  std::map<tenon_value, Part> parts_;  // results of stacked products
 };
 
 // ---- Parts of the decoders (decoder.cpp, experts.cpp)
@@ -208,6 +220,7 @@ Value decoder_hidden(Step& step);
 
 struct Heads {
   Value q, k, v;  // [batch, time, heads, head_dim]
+  Value qk{};     // q and k side by side, where one product made them and nothing changes them
 };
 Value decoder_attention(Step& step, Value normed, int64_t layer, const std::string& name,
                         Value residual);

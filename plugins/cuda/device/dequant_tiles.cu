@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, BLOCKS)
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, tile = warp / SPLIT,
             part = warp % SPLIT, line = lane / 4;
   // Rows of w.
-  const i64 block_first = (i64)blockIdx.x * kTiles * kRows, first = block_first + tile * kRows;
+  const i64 first = ((i64)blockIdx.x * kTiles + tile) * kRows;
   const i64 row_bytes = p.k / kElements * kBytes;
   const u32 blocks = (u32)(p.k / kElements), spans = (blocks + kSpanBlocks - 1) / kSpanBlocks;
   RowsOfW rows;
@@ -75,10 +75,6 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, BLOCKS)
   const u8* const end = p.w + p.n * row_bytes;
   u8* const stages = shared + warp * STAGES * kStageBytes + line * kStride;
   const u32 to = shared_address(stages) + lane % 4 * 16;
-  // While the kernel before is still at work, L2 gets the rows that will be copied.
-  if (blockIdx.y == 0 && threadIdx.x == 0)  // the first row begins on 16 bytes
-    fetch_ahead(p.w + block_first * row_bytes,
-                (u32)(min((i64)kTiles * kRows, p.n - block_first) * row_bytes));
   begin_early();
 #pragma unroll
   for (int s = 0; s < STAGES - 1; ++s) {
