@@ -35,29 +35,17 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
   if (options.products == Products::device)
     p.options.products = on_cpu ? Products::int8 : Products::compute;
   if (!options.stack_weights) p.options.stack_weights = !on_cpu;
-  CacheShape cache{.slots = options.slots, .context = p.context, .recurrent = p.config.recurrent()};
-  if (on_cpu && !cache.recurrent) {
-    // Elsewhere attention would copy the blocks of each sequence first.
-    cache.block = kBlock;
-    cache.blocks = options.cache_tokens > 0 ? cache.blocks_of(options.cache_tokens)
-                                            : options.slots * cache.blocks_of(p.context);
-  }
   if (options.cache_tokens != 0 && options.cache_tokens < p.context)
     throw Error(TENON_INVALID_ARGUMENT,
                 "engine: expected a cache of at least " + std::to_string(p.context) +
                     " tokens, the context, got " + std::to_string(options.cache_tokens));
-  if (options.cache_tokens != 0 && cache.block == 0 &&
-      options.cache_tokens != options.slots * p.context)
+  if (options.cache_blocks.value_or(false) && p.config.recurrent())
     throw Error(TENON_UNSUPPORTED,
-                "engine: a cache of " + std::to_string(options.cache_tokens) +
-                    " tokens: slots of this device and model have memory of their own; expected "
-                    "slots * context, " +
-                    std::to_string(options.slots * p.context));
-  p.cache.emplace(cache);
+                "engine: a cache of blocks: this model is recurrent, so each slot has one state");
   const Parts::Key first{1, 1, false, p.config.headless};
   try {
     // Names and checks all weights before any content is read.
-    step_graph(p.config, p.shape(first), p.weights, &p.states);
+    p.make_cache(on_cpu, first);
     p.weights.check_unused(
         [&](const std::string& name) { return is_harmless_tensor(name, p.config); });
   } catch (const Error& e) {

@@ -40,9 +40,12 @@ struct EngineOptions {
       0;              // most tokens of a sequence; 0: 4096, or the model's own limit if it is less
   int64_t slots = 1;  // sequences at a time
   // Tokens that the cache of keys and values has room for, of all slots together; at least `context`.
-  // 0: slots * context. Less is possible where slots share blocks of a cache: on the cpu, but not for
-  // recurrent models.
+  // 0: slots * context. Less is possible where slots share blocks of a cache (cache_blocks).
   int64_t cache_tokens = 0;
+  // Whether the cache is a pool of blocks, which slots share, or each slot has memory for a context.
+  // Unset: a pool on the cpu, and on other devices whose attention reads blocks in place if there are
+  // several slots or cache_tokens says so. Recurrent models have no pool.
+  std::optional<bool> cache_blocks{};
   // Dtype of activations. NONE: f32 on the cpu; elsewhere the dtype of the weights.
   tenon_dtype compute = TENON_DTYPE_NONE;
   // Dtype of the cache of keys and values. NONE: that of activations, but on the cpu f16 if the

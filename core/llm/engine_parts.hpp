@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "llm/arch/step.hpp"
+#include "llm/cache_blocks.hpp"
 #include "llm/engine.hpp"
 #include "llm/sequence_cache.hpp"
 
@@ -18,7 +19,8 @@ namespace tenon::llm {
 
 // Tokens of a step. A graph is compiled for each number that is used.
 inline constexpr int64_t kTimes[] = {1, 4, 8, 16, 32, 64, 128, 256, 512};
-// Tokens of a block of the cache: attention on the cpu reads so many keys at a time.
+// Tokens of a block of the cache: attention on the cpu reads so many keys at a time, and on a GPU
+// copies of 32 keys stay within a block.
 inline constexpr int64_t kBlock = 96;
 inline constexpr int64_t kCopied = 128;  // rows of the cache that one run copies
 
@@ -77,6 +79,32 @@ struct Engine::Parts {
     executable.device = options.device;
     r.executable = std::make_unique<Executable>(runtime, graph, store, executable);
     r.context = std::make_unique<Context>(*r.executable);
+  }
+  // Chooses the memory of keys and values, and names it in `states`.
+  void make_cache(bool on_cpu, const Key& first) {
+    CacheShape shape_of_cache{
+        .slots = options.slots, .context = context, .recurrent = config.recurrent()};
+    const auto make = [&](bool blocks) {
+      CacheShape& c = shape_of_cache;
+      c.block = blocks ? kBlock : 0;
+      c.blocks = !blocks                    ? 0
+                 : options.cache_tokens > 0 ? c.blocks_of(options.cache_tokens)
+                                            : options.slots * c.blocks_of(context);
+      cache.emplace(c);
+      step_graph(config, shape(first), weights, &states);
+    };
+    const bool all = options.cache_tokens == 0 || options.cache_tokens == options.slots * context;
+    make(!config.recurrent() && options.cache_blocks.value_or(on_cpu));
+    if (cache->shape().block == 0 && !config.recurrent() && !options.cache_blocks &&
+        (options.slots > 1 || !all) &&
+        attends_in_blocks(runtime, options.device, config, states, kBlock))
+      make(true);
+    if (cache->shape().block == 0 && !all)
+      throw Error(TENON_UNSUPPORTED,
+                  "engine: a cache of " + std::to_string(options.cache_tokens) +
+                      " tokens: slots of this device and model have memory of their own; expected "
+                      "slots * context, " +
+                      std::to_string(options.slots * context));
   }
   Context& runner(const Key& key) {
     Runner& r = runners[key];

@@ -88,6 +88,10 @@ def cache(folder):
         result(folder, "--prefill", 4, "--decode", 0, "--context", 96, "--repeat", 1, "--cache", dtype, "--trace", trace)
         fills = [e for e in json.loads(trace.read_text())["traceEvents"] if e.get("name") == "fill cache.0.k"]
         sizes[dtype] = fills[0]["args"]["bytes"]
+    for memory, block in (("", 96), ("blocks", 96), ("slots", 0)):
+        kind = ("--cache-memory", memory) if memory else ()
+        out = result(folder, "--prefill", 4, "--decode", 2, "--batch", 3, "--repeat", 1, *kind)
+        check(f"memory of the cache: {memory or 'default'}", out.get("cache_block") == block, out)
     check("the cache has its dtype", sizes == {"f32": 96 * 2 * 8 * 4, "f16": 96 * 2 * 8 * 2, "bf16": 96 * 2 * 8 * 2}, sizes)
 
 

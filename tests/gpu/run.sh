@@ -15,9 +15,9 @@
 #                                       PyTorch, beside CUDA graphs that other threads capture; the kit in memory of the app
 #   run.sh guest [BUNDLE] [DEVICE]      on the GPU machine: the example sdk/examples/softcap_cuda.cpp, an op of a plugin with a
 #                                       text in CUDA C++: its cases, what is native, and its time beside that of tanh
-#   run.sh control [BUNDLE] [DEVICE]    on the GPU machine: the tests of if, while, scan, vmap, jvp, buckets and rows of
-#                                       products with blocks (exec.control, exec.derivatives, exec.buckets, exec.recurrent,
-#                                       exec.random_loop, exec.block_rows) on DEVICE, and the time of a trip with one small step
+#   run.sh control [BUNDLE] [DEVICE]    on the GPU machine: the tests of if, while, scan, vmap, jvp, buckets, keys in blocks
+#                                       and rows of products with blocks (exec.control, exec.derivatives, exec.buckets, exec.recurrent,
+#                                       exec.random_loop, exec.block_keys, exec.block_rows) on DEVICE, and the time of a trip with one small step
 #   run.sh bench [BUNDLE]               on the GPU machine: ops, median times
 #   run.sh peer [BUNDLE] [OPTION...]    on the GPU machine: ops and models beside PyTorch (compare_gpu.py and its options)
 #   run.sh peers [BUNDLE] [DEVICE]      on the GPU machine: outside judges. CASES (500) random convolutions and pools beside
@@ -51,7 +51,7 @@ prepare() {
   rm -rf "$bundle"
   mkdir -p "$bundle/bin" "$bundle/lib/tenon/plugins" "$bundle/system"
   cp "$build"/bin/{tenon,tenon_conform,tenon_gpt,tenon_overhead,tenon_two_devices,tenon_large,tenon_foreign_capture,tenon_memory_kinds,tenon_zero_copy} \
-    "$build"/tests/test_exec_{random_graph,block_rows,control,derivatives,buckets,recurrent,random_loop} tests/bench/{compare,torch}_gpu.py tests/bench/conv_layers.py \
+    "$build"/tests/test_exec_{random_graph,block_keys,block_rows,control,derivatives,buckets,recurrent,random_loop} tests/bench/{compare,torch}_gpu.py tests/bench/conv_layers.py \
     tests/gpu/torch_zero_copy.py tests/peers/{binding,windows}.py tests/onnx/{node_tests.py,models.py,expected.txt} \
     "$build/bin/onnx_node_case" "$bundle/bin/"
   cp -P "$build"/lib/libtenon.so* "$bundle/lib/"
@@ -386,7 +386,7 @@ run_guest() {
 run_control() {
   enter "${1:-.gpu}"
   local device=${2:-cuda:0} test code=0
-  for test in block_rows control derivatives buckets recurrent random_loop; do
+  for test in block_keys block_rows control derivatives buckets recurrent random_loop; do
     TENON_CONTROL_DEVICE=$device TENON_TEST_PLUGIN=$bundle/lib/tenon_plugin_template.so \
       "$bundle/bin/test_exec_$test" || code=$?
   done

@@ -151,6 +151,12 @@ std::vector<Option> bench_options() {
        .value = "N",
        .help = "runs that are counted, after a first one that compiles",
        .otherwise = "5"},
+      {.name = "--cache-memory",
+       .value = "KIND",
+       .help = "memory of keys and values: blocks of a pool, or a part for each sequence",
+       .otherwise = "blocks on the cpu, and elsewhere with several sequences if the device reads "
+                    "them in place",
+       .choices = {"blocks", "slots"}},
       {.name = "--json", .help = "print JSON"},
       trace_option(),
   });
@@ -165,6 +171,8 @@ int bench(const Args& args) {
   llm::EngineOptions options = engine_options(args, sizes.batch);
   const int64_t needed = sizes.depth + std::max(sizes.prefill, sizes.decode);
   if (options.context == 0) options.context = std::max<int64_t>(needed, 2);
+  if (const std::string memory = args.text("--cache-memory"); !memory.empty())
+    options.cache_blocks = memory == "blocks";
   if (options.context < needed)
     throw UsageError("--context " + std::to_string(options.context) +
                      ": expected room for --depth and --prefill or --decode, " +
@@ -188,6 +196,7 @@ int bench(const Args& args) {
                          {"batch", sizes.batch},
                          {"depth", sizes.depth},
                          {"context", options.context},
+                         {"cache_block", engine.block()},
                          {"weight_bytes", engine.weight_bytes()},
                          {"load_seconds", load}};
   Bench work(engine, sizes);

@@ -243,6 +243,12 @@ struct Attention {
   i64 offset, left, right;
   f64 scale, softcap;
   i32 batch, k_heads, group, q_len, k_len, dim, v_dim, causal, splits, split_keys;
+  // Keys in blocks: the block of `by_block` keys that holds key j of a batch entry is number
+  // j / by_block of the entry's `blocks` numbers. Strides are those of the pool.
+  const void* block_table;
+  ErrorSink sink;
+  Divisor by_block;
+  i32 blocks, pool, block_lines;  // pool: blocks in it; block_lines: steps from block to block
 };
 // Of attention_bulk.cu.
 struct AttentionWork {

@@ -6,6 +6,8 @@
 // 16 bytes, and so are addresses).
 //variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 WIDE=1 SPLIT=0
 //variant: TT=f16 TS=f32 MASK=2 DP=64 VP=64 WIDE=0 SPLIT=1 SOFTCAP=1 KV_LEN=i32 PAST_LEN=i64
+//variant: TT=f16 TS=f32 MASK=0 DP=128 VP=112 WIDE=1 SPLIT=0 KV_LEN=i64 PAST_LEN=i64 BLOCK_TABLE=i64
+//variant: TT=bf16 TS=f32 MASK=1 DP=48 VP=64 WIDE=0 SPLIT=1 KV_LEN=i32 BLOCK_TABLE=i32
 #include "attention_quads.cuh"
 
 #if __CUDA_ARCH__ >= 800
@@ -19,19 +21,20 @@ extern "C" __global__ void __launch_bounds__(kThreads) attention(const Attention
   const Head& head = tile.head;
   const i32 last = tile.keys.last;
   const int warp = threadIdx.x / 32;
-  const auto load_k = [&](i32 key) {
+  KeyTile keys(p, head, tile.keys.first, last);
+  const auto load_k = [&] {
     load_rows<DP, kQStride, (bool)WIDE, kThreads>(ks, p.k, kKeys, p.dim,
-                                                  KeyPlaces(head, p.k, p.k_strides, key, last));
+                                                  keys.places(head, p.k, p.k_strides));
     copy_commit();
   };
-  const auto load_v = [&](i32 key) {
+  const auto load_v = [&] {
     load_rows<VP, kVStride, (bool)WIDE, kThreads>(vs, p.v, kKeys, p.v_dim,
-                                                  KeyPlaces(head, p.v, p.v_strides, key, last));
+                                                  keys.places(head, p.v, p.v_strides));
     copy_commit();
   };
   load_rows<DP, kQStride, (bool)WIDE, kThreads>(
       qs, p.q, kRows, p.dim, QueryPlaces{p, head, p.q, p.q_strides, tile.r0, tile.end});
-  load_k(tile.keys.first);
+  load_k();
 
   const bool few_keys = SPLIT || has_few_keys(p, head, tile.r0, tile.end);
   const bool idle = tile.r0 + warp * 16 >= tile.end;  // none of the warp's rows exists
@@ -40,7 +43,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) attention(const Attention
   for (i32 key = tile.keys.first; key < last; key += kKeys) {
     copy_wait<0>();
     __syncthreads();
-    load_v(key);
+    load_v();
+    keys = KeyTile(p, head, key + kKeys, last);
     f32 s[kKeys / 2] = {};
     if (!idle)
 #pragma unroll
@@ -59,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attention(const Attention
     rescale_sums(o, rescale);
     copy_wait<0>();
     __syncthreads();
-    if (key + kKeys < last) load_k(key + kKeys);
+    if (key + kKeys < last) load_k();
     if (!idle)
 #pragma unroll
       for (int j = 0; j < kKeys / 16; ++j) {

@@ -3,7 +3,8 @@
 // memory. The query rows of all heads of a group read the same keys, so they form one list: row r is step
 // r / group of head r % group of the group.
 // Defines: TT (dtype), TS (dtype of sums); MASK (0 none, 1 bool, 2 numbers to add); SOFTCAP, KV_LEN and PAST_LEN
-// (their dtypes) if the node has them; SPLIT (1: a block takes a range of the keys and leaves partial sums).
+// (their dtypes) if the node has them; BLOCK_TABLE (its dtype) if keys and values are in blocks of a pool; SPLIT (1: a
+// block takes a range of the keys and leaves partial sums).
 //variant: TT=bf16 TS=f32 MASK=0
 #pragma once
 #include "tile.cuh"
@@ -40,12 +41,17 @@ constexpr i64 kFar = (i64)1 << 60;
 struct Limits {
   i32 first, last;
 };
-__device__ inline Limits wide_limits(const Attention& p, i32 batch, i32 step) {
-  i64 keys = p.k_len, offset = p.offset;
+__device__ inline i64 valid_keys(const Attention& p, [[maybe_unused]] i32 batch) {
 #ifdef KV_LEN
-  keys = ((const KV_LEN*)p.kv_len)[batch];
-  keys = keys < 0 ? 0 : keys < p.k_len ? keys : p.k_len;
+  const i64 keys = ((const KV_LEN*)p.kv_len)[batch];
+  return keys < 0 ? 0 : keys < p.k_len ? keys : p.k_len;
+#else
+  return p.k_len;
 #endif
+}
+__device__ inline Limits wide_limits(const Attention& p, i32 batch, i32 step) {
+  const i64 keys = valid_keys(p, batch);
+  i64 offset = p.offset;
 #ifdef PAST_LEN
   offset = ((const PAST_LEN*)p.past_len)[batch];
 #endif
@@ -67,6 +73,36 @@ __device__ inline Limits limits_of_rows(const Attention& p, const Head& h, i32 b
           wide_limits(p, h.batch, (end - 1) / p.group).last};
 }
 
+// ---- Keys in blocks
+
+#ifdef BLOCK_TABLE
+__device__ inline i64 block_number(const Attention& p, i64 at) {
+  return ((const BLOCK_TABLE*)p.block_table)[at];
+}
+// How many steps of the pool a key is behind the first one of its head; -1 if its block is not in the pool.
+__device__ inline i32 line_of(const Attention& p, i32 batch, i32 key) {
+  const i32 block = (i32)p.by_block.quotient((u32)key);
+  const i64 number = block_number(p, (i64)batch * p.blocks + block);
+  if ((u64)number >= (u64)p.pool) return -1;
+  return (i32)number * p.block_lines + (key - block * (i32)p.by_block.value);
+}
+// Reports numbers that are not in the pool, also those of keys that no query attends to.
+__device__ inline void check_blocks(const Attention& p, i32 batch) {
+  const i64 keys = valid_keys(p, batch), first = (i64)batch * p.blocks;
+  for (i32 i = threadIdx.x; (i64)i * p.by_block.value < keys; i += blockDim.x)
+    if ((u64)block_number(p, first + i) >= (u64)p.pool)
+      report(p.sink, kIndexOutOfRange, (u64)(first + i));
+}
+#endif
+// Key 0 of a head, or line 0 of a pool.
+__device__ inline const T* first_key(const Head& head, const void* base, const Strides& strides) {
+#ifdef BLOCK_TABLE
+  return (const T*)base + at(strides, 0, head.k_head, 0);
+#else
+  return (const T*)base + at(strides, head.batch, head.k_head, 0);
+#endif
+}
+
 // What a block works on: query rows [r0, end) of one head, and the keys that any of them may attend to (with
 // SPLIT, its part of them). Blocks of late rows start first: with a causal mask these have the most keys.
 struct QueryTile {
@@ -86,6 +122,9 @@ struct QueryTile {
       keys.first = max(keys.first, split * p.split_keys);
       keys.last = min(keys.last, (split + 1) * p.split_keys);
     }
+#ifdef BLOCK_TABLE
+    if (r0 == 0 && split == 0 && head.k_head == 0) check_blocks(p, head.batch);
+#endif
   }
 };
 
@@ -142,6 +181,60 @@ struct KeyPlaces {
         step(strides.step),
         count(end - key) {}
   __device__ const T* operator()(int row) const { return row < count ? from + row * step : nullptr; }
+};
+
+#ifdef BLOCK_TABLE
+// The same of keys in blocks: of any count, or of 64 that the lanes of a warp have found ahead (then all lanes ask
+// together, each half of a tile at a time).
+struct BlockPlaces {
+  const Attention& p;
+  const T* base;
+  i64 step;
+  i32 batch, key, end;
+  __device__ const T* operator()(int row) const {
+    const i32 line = key + row < end ? line_of(p, batch, key + row) : -1;
+    return line < 0 ? nullptr : base + line * step;
+  }
+};
+struct FoundPlaces {
+  const T* base;
+  i64 step;
+  i32 lower, upper;
+  __device__ __forceinline__ const T* operator()(int row) const {
+    const i32 line = __shfl_sync(~0u, row < 32 ? lower : upper, row % 32);
+    return line < 0 ? nullptr : base + line * step;
+  }
+};
+#endif
+__device__ inline auto key_places(const Attention& p, const Head& head, const void* base, const Strides& strides,
+                                  i32 key, i32 end) {
+#ifdef BLOCK_TABLE
+  return BlockPlaces{p, first_key(head, base, strides), strides.step, head.batch, key, end};
+#else
+  return KeyPlaces(head, base, strides, key, end);
+#endif
+}
+// A tile of 64 keys from `key` on, whose places a warp finds before it needs them.
+struct KeyTile {
+#ifdef BLOCK_TABLE
+  i32 line[2];
+  __device__ KeyTile(const Attention& p, const Head& head, i32 key, i32 end) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const i32 mine = key + h * 32 + (i32)threadIdx.x % 32;
+      line[h] = mine < end ? line_of(p, head.batch, mine) : -1;
+    }
+  }
+  __device__ auto places(const Head& head, const void* base, const Strides& strides) const {
+    return FoundPlaces{first_key(head, base, strides), strides.step, line[0], line[1]};
+  }
+#else
+  i32 key, end;
+  __device__ KeyTile(const Attention&, const Head&, i32 key, i32 end) : key(key), end(end) {}
+  __device__ auto places(const Head& head, const void* base, const Strides& strides) const {
+    return KeyPlaces(head, base, strides, key, end);
+  }
+#endif
 };
 
 // `rows` rows of COLS halves into shared memory, STRIDE apart; zeros for rows that do not exist and from column
@@ -241,21 +334,15 @@ __device__ __forceinline__ void round_sixteen(const f32* s, u32 (&rounded)[4], u
 }
 #endif
 
-// Weights are rounded to the halves that tensor cores take. The rounding errors of n equal weights cancel: about
-// 0.4 u / sqrt(n) of the values is lost (u: the unit roundoff of the dtype), which is no more than the rounding
-// of such a mean itself. With fewer keys than this more is lost than sums in f32 may lose. Then weights are two
-// halves: the rounded weight and the rest.
-template <class E>
-struct FewKeys {
-  static constexpr i32 kValue = 512;
-};
-template <>
-struct FewKeys<f16> {
-  static constexpr i32 kValue = 256;
-};
+// Weights are rounded to the halves that tensor cores take. The rounding errors of n weights cancel: about
+// 0.4 u sqrt(sum of squared weights) of the values is lost (u: the unit roundoff of the dtype), 0.4 u / sqrt(n) if the
+// weights are equal and 0.7 u / sqrt(n) if the scores are normal. That is no more than the rounding of such a mean
+// itself, but a mean near zero loses as much, while its own rounding is small. With fewer keys than this it is far more
+// than sums in f32 may lose. Then weights are two halves: the rounded weight and the rest.
+constexpr i32 kFewKeys = 512;
 // Does a row of [begin, end) have fewer? The number of keys rises and then falls, so an end has the fewest.
 __device__ inline bool has_few_keys(const Attention& p, const Head& h, i32 begin, i32 end) {
   const Limits a = wide_limits(p, h.batch, begin / p.group),
                b = wide_limits(p, h.batch, (end - 1) / p.group);
-  return min(a.last - a.first, b.last - b.first) < FewKeys<T>::kValue;
+  return min(a.last - a.first, b.last - b.first) < kFewKeys;
 }

@@ -6,7 +6,8 @@
 // Defines: as attention.cuh; DP and VP (dim and v_dim, padded to 64 or 128); GROUPS, KEYS, STAGES
 // (of the pipeline), BLOCKS (on a multiprocessor); PLAIN (1: scores are products times a positive
 // scale, without mask or cap); COLUMNS (defined: the mask has one number for each key of a batch, in
-// aligned pairs, and there is no cap); UNSEEN (1: there may be keys that no row attends to; a define, because
+// aligned pairs, and there is no cap); PIECE (with BLOCK_TABLE: keys of a copy, a divisor of KEYS and of the keys of
+// a block); UNSEEN (1: there may be keys that no row attends to; a define, because
 // their code would slow down narrow heads); PRODUCER (1: another warpgroup starts the copies, and the
 // consumers take turns at the tensor cores, so that one makes weights while the other multiplies; 0:
 // a consumer thread starts the copies, for narrow heads, where several blocks hide each other's waits
@@ -16,6 +17,8 @@
 //variant: TT=f16 TS=f32 MASK=2 DP=128 VP=64 GROUPS=2 KEYS=128 STAGES=2 BLOCKS=1 PRODUCER=1 PLAIN=0 UNSEEN=1 SOFTCAP=1 KV_LEN=i32 PAST_LEN=i64
 //variant: TT=bf16 TS=f32 MASK=1 DP=64 VP=64 GROUPS=2 KEYS=64 STAGES=4 BLOCKS=2 PRODUCER=0 PLAIN=0 UNSEEN=0
 //variant: TT=f16 TS=f32 MASK=2 DP=64 VP=64 GROUPS=1 KEYS=64 STAGES=4 BLOCKS=2 PRODUCER=0 PLAIN=0 UNSEEN=0 COLUMNS=1
+//variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 GROUPS=2 KEYS=128 STAGES=2 BLOCKS=1 PRODUCER=1 PLAIN=1 UNSEEN=1 KV_LEN=i64 PAST_LEN=i64 BLOCK_TABLE=i64 PIECE=32
+//variant: TT=f16 TS=f32 MASK=0 DP=64 VP=64 GROUPS=2 KEYS=64 STAGES=4 BLOCKS=2 PRODUCER=0 PLAIN=1 UNSEEN=1 KV_LEN=i64 PAST_LEN=i64 BLOCK_TABLE=i64 PIECE=32
 #include "attention_bulk.cuh"
 #include "attention_quads.cuh"
 
@@ -273,6 +276,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
   extern __shared__ __align__(1024) u8 smem[];
   const Layout at(shared_address(smem));
   const Task task(p, w);
+#ifdef BLOCK_TABLE
+  if (task.r0 == 0 && task.index % p.k_heads == 0) check_blocks(p, task.index / p.k_heads);
+#endif
   if (threadIdx.x == (PRODUCER ? 0 : (GROUPS - 1) * 128)) {
     barrier_init(at.q_full, 1);
     for (u32 i = 0; i < STAGES * 8; i += 8) {
@@ -299,7 +305,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
   if (begin < end) {
     const Limits a = task.reach.of_step(step_of(p, begin)),
                  b = task.reach.of_step(step_of(p, end - 1));
-    few_keys = min(a.last - a.first, b.last - b.first) < FewKeys<T>::kValue;
+    few_keys = min(a.last - a.first, b.last - b.first) < kFewKeys;
     if (!PRODUCER) last = b.last;
   } else if (!PRODUCER) {
     last = task.all.first;

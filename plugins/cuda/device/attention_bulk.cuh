@@ -3,6 +3,7 @@
 // memory. Each tile of the pipeline has a "full" barrier (the tile has arrived) and an "empty" one
 // (its readers are done).
 //variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 GROUPS=2 KEYS=128 STAGES=2 BLOCKS=1 PRODUCER=1 PLAIN=1 UNSEEN=0
+//variant: TT=f16 TS=f32 MASK=0 DP=64 VP=64 GROUPS=2 KEYS=64 STAGES=4 BLOCKS=2 PRODUCER=0 PLAIN=1 UNSEEN=1 KV_LEN=i64 BLOCK_TABLE=i32 PIECE=16
 #pragma once
 #include "attention.cuh"
 #include "bulk.cuh"
@@ -86,6 +87,9 @@ struct Task {
     end = min(r0 + w.rows, rows);
     all.first = reach.of_step(step_of(p, r0)).first;
     all.last = reach.of_step(step_of(p, end - 1)).last;
+#ifdef BLOCK_TABLE
+    all.first -= all.first % PIECE;
+#endif
   }
   static __device__ __forceinline__ i32 index_of(const Attention& p, const Work& w) {
     const i32 blocks = (p.q_len * p.group + w.rows - 1) / w.rows, many = w.heads_at_once * blocks,
@@ -109,23 +113,48 @@ __device__ __forceinline__ void copy_queries(const Attention& p, const Work& w, 
     copy_tile(at.q + col / 64 * (kRows * 128), &w.q,
               {col, 0, step_of(p, r0), head.k_head, head.batch}, at.q_full);
 }
-__device__ __forceinline__ void copy_keys(const Work& w, const Layout& at, const Head& head,
-                                          i32 key, u32 slot) {
-  const u32 barrier = at.k_full + slot * 8;
-  barrier_expect(barrier, kKBytes);
+// Where the keys of a tile are. With BLOCK_TABLE, pieces of PIECE keys may be in different blocks; numbers that are
+// not in the pool are outside of the map, so zeros come.
+struct TilePlaces {
+#ifdef BLOCK_TABLE
+  static constexpr int kKeys = PIECE;
+#else
+  static constexpr int kKeys = KEYS;
+#endif
+  i32 first[KEYS / kKeys], outer[KEYS / kKeys];  // outer: batch, or number of a block
+  __device__ __forceinline__ TilePlaces(const Attention& p, const Head& head, i32 key) {
+#ifdef BLOCK_TABLE
 #pragma unroll
-  for (int col = 0; col < DP; col += 64)
-    copy_tile(at.k + slot * kKBytes + col / 64 * (KEYS * 128), &w.k,
-              {col, key, head.k_head, head.batch}, barrier);
+    for (int i = 0; i < KEYS / kKeys; ++i) {
+      const i32 at = key + i * kKeys, block = (i32)p.by_block.quotient((u32)at);
+      const i64 number =
+          block < p.blocks ? block_number(p, (i64)head.batch * p.blocks + block) : (i64)-1;
+      first[i] = at - block * (i32)p.by_block.value;
+      outer[i] = (u64)number < (u64)p.pool ? (i32)number : p.pool;
+    }
+#else
+    first[0] = key, outer[0] = head.batch;
+#endif
+  }
+  // The tile at `to`.
+  template <int COLS>
+  __device__ __forceinline__ void copy(u32 to, const Map* map, i32 k_head, u32 barrier) const {
+    barrier_expect(barrier, KEYS * COLS * 2);
+#pragma unroll
+    for (int i = 0; i < KEYS / kKeys; ++i)
+#pragma unroll
+      for (int col = 0; col < COLS; col += 64)
+        copy_tile(to + col / 64 * (KEYS * 128) + i * kKeys * 128, map,
+                  {col, first[i], k_head, outer[i]}, barrier);
+  }
+};
+__device__ __forceinline__ void copy_keys(const Work& w, const Layout& at, const Head& head,
+                                          const TilePlaces& places, u32 slot) {
+  places.copy<DP>(at.k + slot * kKBytes, &w.k, head.k_head, at.k_full + slot * 8);
 }
 __device__ __forceinline__ void copy_values(const Work& w, const Layout& at, const Head& head,
-                                            i32 key, u32 slot) {
-  const u32 barrier = at.v_full + slot * 8;
-  barrier_expect(barrier, kVBytes);
-#pragma unroll
-  for (int col = 0; col < VP; col += 64)
-    copy_tile(at.v + slot * kVBytes + col / 64 * (KEYS * 128), &w.v,
-              {col, key, head.k_head, head.batch}, barrier);
+                                            const TilePlaces& places, u32 slot) {
+  places.copy<VP>(at.v + slot * kVBytes, &w.v, head.k_head, at.v_full + slot * 8);
 }
 // The producer: one thread that starts all copies of a task.
 __device__ __forceinline__ void produce(const Attention& p, const Work& w, const Layout& at,
@@ -136,12 +165,12 @@ __device__ __forceinline__ void produce(const Attention& p, const Work& w, const
   for (i32 key = task.all.first; key - KEYS < task.all.last; key += KEYS) {
     if (key < task.all.last) {
       barrier_wait(at.k_empty + k_stage.slot * 8, k_stage.phase ^ 1);
-      copy_keys(w, at, head, key, k_stage.slot);
+      copy_keys(w, at, head, TilePlaces(p, head, key), k_stage.slot);
       k_stage.next();
     }
     if (key > task.all.first) {
       barrier_wait(at.v_empty + v_stage.slot * 8, v_stage.phase ^ 1);
-      copy_values(w, at, head, key - KEYS, v_stage.slot);
+      copy_values(w, at, head, TilePlaces(p, head, key - KEYS), v_stage.slot);
       v_stage.next();
     }
   }
@@ -159,8 +188,9 @@ __device__ __forceinline__ void fill(const Attention& p, const Work& w, const La
 #pragma unroll
   for (int i = 0; i < STAGES; ++i)
     if (task.all.first + i * KEYS < task.all.last) {
-      copy_keys(w, at, head, task.all.first + i * KEYS, i);
-      copy_values(w, at, head, task.all.first + i * KEYS, i);
+      const TilePlaces places(p, head, task.all.first + i * KEYS);
+      copy_keys(w, at, head, places, i);
+      copy_values(w, at, head, places, i);
     }
 }
 __device__ __forceinline__ void refill(const Attention& p, const Work& w, const Layout& at,
@@ -175,8 +205,9 @@ __device__ __forceinline__ void refill(const Attention& p, const Work& w, const 
                  : "=r"(head.batch), "=r"(head.k_head)
                  : "r"(at.head)
                  : "memory");
-    copy_keys(w, at, head, next, old.slot);
-    copy_values(w, at, head, next, old.slot);
+    const TilePlaces places(p, head, next);
+    copy_keys(w, at, head, places, old.slot);
+    copy_values(w, at, head, places, old.slot);
   }
   __syncwarp();
 #endif

@@ -6,6 +6,8 @@
 // Defines: as attention.cuh; DP and VP (dim and v_dim, padded to 16), STAGES (of the pipeline).
 //variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 SPLIT=1 STAGES=3
 //variant: TT=f16 TS=f32 MASK=2 DP=64 VP=80 SPLIT=0 SOFTCAP=1 KV_LEN=i32 PAST_LEN=i64 STAGES=2
+//variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 SPLIT=1 KV_LEN=i64 PAST_LEN=i64 STAGES=3 BLOCK_TABLE=i64
+//variant: TT=f16 TS=f32 MASK=1 DP=96 VP=64 SPLIT=0 KV_LEN=i32 STAGES=2 BLOCK_TABLE=i32
 #include "attention_quads.cuh"
 
 #if __CUDA_ARCH__ >= 800
@@ -33,6 +35,27 @@ __device__ __forceinline__ void load_by_warp(T* to, const KeyPlaces& places, int
   }
 }
 
+#ifdef BLOCK_TABLE
+// The same of keys in blocks. Lane i knows the line of row i, -1 if it does not exist.
+struct LinePlaces {
+  const T* base;
+  i64 step;
+  i32 line;
+};
+template <int COLS>
+__device__ __forceinline__ void load_by_warp(T* to, const LinePlaces& places, int cols) {
+  constexpr int kPieces = COLS / 8;
+#pragma unroll
+  for (int c = threadIdx.x % 32; c < kKeys * kPieces; c += 32) {
+    const int row = c / kPieces, col = c % kPieces * 8;
+    const i32 line = __shfl_sync(~0u, places.line, row);
+    const bool real = line >= 0 && col < cols;
+    copy_run(to + row * (COLS + 8) + col, real ? places.base + line * places.step + col : places.base,
+             real);
+  }
+}
+#endif
+
 extern "C" __global__ void __launch_bounds__(kWarps * 32) attention(const Attention p) {
   extern __shared__ __align__(16) u8 smem[];
   begin_early();
@@ -42,13 +65,30 @@ extern "C" __global__ void __launch_bounds__(kWarps * 32) attention(const Attent
   T* stages = (T*)smem + warp * STAGES * kStage;
   const i32 begin = tile.keys.first + warp * kKeys, last = tile.keys.last;
   const i32 steps = max(last - begin + kWarps * kKeys - 1, 0) / (kWarps * kKeys);
+#ifdef BLOCK_TABLE
+  const auto find = [&](i32 step) {
+    const i32 key = begin + step * kWarps * kKeys + lane % kKeys;
+    return key < last ? line_of(p, head.batch, key) : -1;
+  };
+  i32 line = find(0);  // of the step to load next: the table's numbers arrive ahead of their use
+#endif
   const auto load = [&](i32 step) {
     if (step < steps) {
-      const i32 key = begin + step * kWarps * kKeys;
       T* to = stages + step % STAGES * kStage;
-      load_by_warp<DP>(to, KeyPlaces(head, p.k, p.k_strides, key, last), p.dim);
-      load_by_warp<VP>(to + kKeys * kQStride, KeyPlaces(head, p.v, p.v_strides, key, last),
-                       p.v_dim);
+#ifdef BLOCK_TABLE
+      const i32 now = line;
+      line = find(step + 1);
+      const auto places = [&](const void* base, const Strides& strides) {
+        return LinePlaces{first_key(head, base, strides), strides.step, now};
+      };
+#else
+      const i32 key = begin + step * kWarps * kKeys;
+      const auto places = [&](const void* base, const Strides& strides) {
+        return KeyPlaces(head, base, strides, key, last);
+      };
+#endif
+      load_by_warp<DP>(to, places(p.k, p.k_strides), p.dim);
+      load_by_warp<VP>(to + kKeys * kQStride, places(p.v, p.v_strides), p.v_dim);
     }
     copy_commit();
   };

@@ -9,6 +9,8 @@
 //variant: TT=f32 TS=f32 MASK=2 DP=64 VP=48 TR=4 TC=2 WIDE=0 ONE_BUFFER=0 SOFTCAP=1 KV_LEN=i32 PAST_LEN=i64
 //variant: TT=f16 TS=f32 MASK=1 DP=128 VP=256 TR=2 TC=1 WIDE=0 ONE_BUFFER=1
 //variant: TT=f64 TS=f64 MASK=2 DP=16 VP=32 TR=1 TC=4 WIDE=0 ONE_BUFFER=1 SPLIT=1 SOFTCAP=1 KV_LEN=i64 PAST_LEN=i32
+//variant: TT=f32 TS=f32 MASK=0 DP=64 VP=64 TR=8 TC=4 WIDE=1 ONE_BUFFER=0 KV_LEN=i64 PAST_LEN=i64 BLOCK_TABLE=i64
+//variant: TT=bf16 TS=f32 MASK=0 DP=32 VP=16 TR=1 TC=1 WIDE=0 ONE_BUFFER=0 SPLIT=1 KV_LEN=i32 BLOCK_TABLE=i32
 #include "attention_epilogue.cuh"
 
 constexpr int kThreads = 128, kLanes = 16, kGroups = kThreads / kLanes;
@@ -50,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attention(const Attention
   const int x = threadIdx.x % kLanes, y = threadIdx.x / kLanes;
   const auto load_values = [&](i32 key) {
     load_tile<VP, kValueStride, (bool)WIDE, kThreads>(
-        vs, p.v, kKeys, p.v_dim, KeyPlaces(head, p.v, p.v_strides, key, tile.keys.last));
+        vs, p.v, kKeys, p.v_dim, key_places(p, head, p.v, p.v_strides, key, tile.keys.last));
   };
   load_tile<DP, kDimStride, (bool)WIDE, kThreads>(
       qs, p.q, kRows, p.dim, QueryPlaces{p, head, p.q, p.q_strides, tile.r0, tile.end});
@@ -69,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attention(const Attention
   for (i32 key = tile.keys.first; key < tile.keys.last; key += kKeys) {
     if (key != tile.keys.first) __syncthreads();  // the last tile was read
     load_tile<DP, kDimStride, (bool)WIDE, kThreads>(
-        ks, p.k, kKeys, p.dim, KeyPlaces(head, p.k, p.k_strides, key, tile.keys.last));
+        ks, p.k, kKeys, p.dim, key_places(p, head, p.k, p.k_strides, key, tile.keys.last));
     if (!ONE_BUFFER) load_values(key);
     await_tile();
     S s[TR][TC] = {};

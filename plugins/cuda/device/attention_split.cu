@@ -8,6 +8,7 @@
 //variant: TT=f32 TS=f32 MASK=0 DP=32 VP=32 WARPS=4 KEYS=64 WIDE=1
 //variant: TT=f32 TS=f32 MASK=2 DP=64 VP=48 WARPS=2 KEYS=32 WIDE=0 SOFTCAP=1 KV_LEN=i32 PAST_LEN=i64
 //variant: TT=f32 TS=f32 MASK=1 DP=128 VP=128 WARPS=1 KEYS=16 WIDE=0
+//variant: TT=f32 TS=f32 MASK=0 DP=64 VP=64 WARPS=4 KEYS=64 WIDE=1 KV_LEN=i64 PAST_LEN=i64 BLOCK_TABLE=i64
 #include "attention_quads.cuh"
 #include "tf32_parts.cuh"
 
@@ -58,9 +59,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, VP > 32 ? 3 : 4) attentio
   for (i32 key = tile.keys.first; key < tile.keys.last; key += kKeys) {
     if (key != tile.keys.first) __syncthreads();  // the last tile was read
     load_tile<DP, kDimStride, (bool)WIDE, kThreads>(
-        ks, p.k, kKeys, p.dim, KeyPlaces(head, p.k, p.k_strides, key, tile.keys.last));
+        ks, p.k, kKeys, p.dim, key_places(p, head, p.k, p.k_strides, key, tile.keys.last));
     load_tile<VP, kValueStride, (bool)WIDE, kThreads>(
-        vs, p.v, kKeys, p.v_dim, KeyPlaces(head, p.v, p.v_strides, key, tile.keys.last));
+        vs, p.v, kKeys, p.v_dim, key_places(p, head, p.v, p.v_strides, key, tile.keys.last));
     await_tile();
     f32 s[kKeys / 2] = {};
 #pragma unroll 1

@@ -8,6 +8,7 @@
 //variant: TT=f32 TS=f32 MASK=0 DP=32 VP=32 GROUPS=2
 //variant: TT=f32 TS=f32 MASK=2 DP=64 VP=32 GROUPS=1 SOFTCAP=1 KV_LEN=i32 PAST_LEN=i64
 //variant: TT=f32 TS=f32 MASK=1 DP=64 VP=64 GROUPS=2
+//variant: TT=f32 TS=f32 MASK=0 DP=64 VP=64 GROUPS=2 KV_LEN=i64 PAST_LEN=i64 BLOCK_TABLE=i64
 #include "attention_quads.cuh"
 #include "tf32_parts.cuh"
 #include "wgmma.cuh"
@@ -33,8 +34,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, (DP + VP > 64 ? 2 : 4) / 
   const Head& head = tile.head;
   const Limits all = tile.keys;
   const int lane = threadIdx.x % 32, quad = lane % 4;
-  const f32 *k = (const f32*)p.k + at(p.k_strides, head.batch, head.k_head, 0),
-            *v = (const f32*)p.v + at(p.v_strides, head.batch, head.k_head, 0);
+  const f32 *k = first_key(head, p.k, p.k_strides), *v = first_key(head, p.v, p.v_strides);
   const QuadRows rows(p, head, tile.r0 + (int)threadIdx.x / 32 * 16, tile.end);
   const QueryPlaces places{p, head, p.q, p.q_strides, 0, tile.end};
   const f32* const query[2] = {places(rows.row[0]), places(rows.row[1])};
@@ -52,7 +52,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, (DP + VP > 64 ? 2 : 4) / 
     if (first != all.first) __syncthreads();  // the last tile was read
     typedef Vec<f32, 4> Four;
     const auto fetch = [&](const f32* base, i64 step, int key, int col, int cols) {
+#ifdef BLOCK_TABLE
+      const i32 line =
+          first + key < all.last && col < cols ? line_of(p, head.batch, first + key) : -1;
+      if (line >= 0) return load<f32, 4>(base + line * step + col);
+#else
       if (first + key < all.last && col < cols) return load<f32, 4>(base + (first + key) * step + col);
+#endif
       return Four{};
     };
     // A thread loads 16 bytes of rows. A warp takes 16 rows of values, two pieces of each: their
@@ -119,9 +125,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, (DP + VP > 64 ? 2 : 4) / 
         const i32 c = first + quad_column(i);
         const f32* const x = query[i / 2 % 2];
         if (s[i] == s[i] || !x || c >= all.last) continue;
+        i32 line = c;
+#ifdef BLOCK_TABLE
+        line = line_of(p, head.batch, c);
+        if (line < 0) continue;
+#endif
         f32 sum = 0;
 #pragma unroll 1
-        for (int d = 0; d < p.dim; ++d) sum += x[d] * k[c * p.k_strides.step + d];
+        for (int d = 0; d < p.dim; ++d) sum += x[d] * k[line * p.k_strides.step + d];
         s[i] = sum;
       }
     mask_scores(p, rows, first, s);

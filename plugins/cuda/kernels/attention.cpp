@@ -209,6 +209,7 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
   if (a.splits > 1)
     kernel.scratch = static_cast<uint64_t>(a.splits * p.heads() * p.rows() * (a.v_dim + 2) *
                                            element_bytes(p.sum));
+  kernel.can_fail = p.table >= 0;
   const double flops = 2.0 * static_cast<double>(p.heads() * p.rows()) *
                        static_cast<double>(a.k_len) * (a.dim + a.v_dim);
   kernel.cost = 5e-6 + flops / (p.mma ? 2e14 : p.sum == TENON_DTYPE_F64 ? 5e12 : 1e13);

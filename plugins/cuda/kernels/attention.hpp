@@ -18,6 +18,7 @@ struct AttentionProblem {
   tenon_dtype dtype{}, sum{};
   AttentionArguments arguments{};                                  // without pointers
   int q = 0, k = 0, v = 0, mask = -1, kv_len = -1, past_len = -1;  // positions, -1 = absent
+  int table = -1;                                                  // of block_table
   uint64_t mask_alignment = 0;  // of numbers; 0: the mask has none
   int64_t padded_dim = 0, padded_v_dim = 0;
   bool mma = false;          // halves, on tensor cores

@@ -3,6 +3,7 @@
 #include "attention_bulk.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "tensor_map.hpp"
 
@@ -58,19 +59,24 @@ int64_t AttentionBulk::Form::shared(const AttentionProblem& p) const {
          kHead;
 }
 
+int64_t AttentionBulk::Form::piece(const AttentionProblem& p) const {
+  return p.table < 0 ? keys : std::gcd<int64_t>(keys, p.arguments.by_block.value);
+}
+
 bool AttentionBulk::takes(const AttentionProblem& p, const Properties& device) {
   const AttentionArguments& a = p.arguments;
   if (!p.wgmma || p.heads() < 1 || a.q_len < 1 || a.k_len < 1 || a.dim < 1 || a.v_dim < 1)
     return false;
   if (a.q_len >= kLongest || a.k_len >= kLongest) return false;
   const Form& form = form_of(p, device.multiprocessors);
-  return form.rows(p) > 0 && form.shared(p) <= device.shared_per_block;
+  constexpr int64_t kFewest = 16;  // smaller copies take longer than those of threads
+  return form.rows(p) > 0 && form.shared(p) <= device.shared_per_block && form.piece(p) >= kFewest;
 }
 
 AttentionBulk::AttentionBulk(CudaDevice& device, const AttentionProblem& p)
     : form_(form_of(p, device.properties().multiprocessors)), dtype_(p.dtype) {
   const AttentionArguments& a = p.arguments;
-  rows_ = static_cast<int32_t>(form_.rows(p));
+  rows_ = static_cast<int32_t>(form_.rows(p)), piece_ = form_.piece(p);
   grid_.blocks = p.heads() * blocks_for(p.rows(), rows_);
   grid_.threads = static_cast<uint32_t>((form_.groups + form_.producer) * 128);
   grid_.shared = static_cast<uint32_t>(form_.shared(p));
@@ -81,6 +87,7 @@ AttentionBulk::AttentionBulk(CudaDevice& device, const AttentionProblem& p)
                                  define("PRODUCER", form_.producer),
                                  define("UNSEEN", may_have_unseen_keys(p) ? 1 : 0)});
   if (has_columns(p)) defines.emplace_back("COLUMNS=1");
+  if (p.table >= 0) defines.push_back(define("PIECE", form_.piece(p)));
   code_ = device.code(entries::attention_bulk, defines, grid_.shared);
   const auto l2 = static_cast<int64_t>(device.properties().l2_bytes);
   const int64_t bytes = int64_t{a.k_len} * (a.dim + a.v_dim) * 2;
@@ -92,8 +99,11 @@ AttentionBulk::AttentionBulk(CudaDevice& device, const AttentionProblem& p)
 
 void AttentionBulk::run(const sdk::Call& call, const AttentionArguments& a) const {
   const auto keys = [&](const void* tensor, int64_t dim, const AttentionStrides& s) {
-    return tensor_map<4>(tensor, dtype_, {dim, a.k_len, a.k_heads, a.batch},
-                         {s.step, s.head, s.batch}, {64, form_.keys, 1, 1});
+    const bool pool = a.block_table != nullptr;
+    return tensor_map<4>(
+        tensor, dtype_,
+        {dim, pool ? int64_t{a.by_block.value} : a.k_len, a.k_heads, pool ? a.pool : a.batch},
+        {s.step, s.head, s.batch}, {64, piece_, 1, 1});
   };
   args::AttentionWork work{};
   // Successive rows are the heads of a group at one step (attention.cuh).

@@ -23,6 +23,8 @@ class AttentionBulk {
       return groups * 64 / p.arguments.group * p.arguments.group;
     }
     int64_t shared(const AttentionProblem& p) const;  // bytes of a block
+    // Keys of a copy: those of a tile, or as many as are in one block of a pool.
+    int64_t piece(const AttentionProblem& p) const;
   };
   static const Form& form_of(const AttentionProblem& p, int64_t processors);
 
@@ -30,6 +32,7 @@ class AttentionBulk {
   tenon_dtype dtype_;
   CodeFor<entries::attention_bulk> code_;
   Grid grid_;
+  int64_t piece_ = 0;
   int32_t rows_ = 0, heads_at_once_ = 1, first_ = 0, last_ = 0;  // of AttentionWork
 };
 

@@ -37,6 +37,7 @@ AttentionArguments AttentionProblem::with(const sdk::Call& c) const {
   const auto in = [&](int position) { return c.in(position); };
   a.q = in(q), a.k = in(k), a.v = in(v);
   a.mask = in(mask), a.kv_len = in(kv_len), a.past_len = in(past_len);
+  if (table >= 0) a.block_table = in(table), a.sink = error_sink(c);
   return a;
 }
 
@@ -64,15 +65,26 @@ AttentionProblem attention_problem(const Op& n, CudaDevice& device,
   const sdk::Type &q = n.q.type(), &k = n.k.type(), &v = n.v.type();
   AttentionProblem p;
   p.dtype = q.dtype, p.sum = acc_dtype(q.dtype);
-  if constexpr (requires { n.block_table; })
-    if (n.block_table) throw Refusal::shape("keys in blocks are not supported");
   if (!is_float(q.dtype)) throw Refusal::dtype("q", q.dtype);
   const bool bshd = n.layout == "bshd";
   if (!bshd && n.layout != "bhsd") throw Refusal::attribute("layout", n.layout);
   const int heads = bshd ? 2 : 1, len = 3 - heads;
   const int64_t q_heads = q.dims[heads], k_heads = k.dims[heads];
   AttentionArguments& a = p.arguments;
-  const int64_t dim = q.dims[3], v_dim = v.dims[3], q_len = q.dims[len], k_len = k.dims[len];
+  const int64_t dim = q.dims[3], v_dim = v.dims[3], q_len = q.dims[len], rows = k.dims[len];
+  int64_t k_len = rows;
+  if constexpr (requires { n.block_table; })
+    if (n.block_table) {
+      const sdk::Type& table = n.block_table.type();
+      if (q_len * q_heads * q.dims[0] == 0)
+        throw Refusal::shape("no query rows to check blocks by");
+      p.table = n.block_table.position();
+      a.pool = narrow(k.dims[0]), a.blocks = narrow(table.dims[1]);
+      a.by_block = args::Divisor(static_cast<uint32_t>(narrow(rows)));
+      a.block_lines = narrow(bshd ? rows : k_heads * rows);
+      narrow(int64_t{a.pool} * a.block_lines);
+      k_len = rows * table.dims[1];
+    }
   if (dim > kWidest || v_dim > kWidest)
     throw Refusal::shape("heads of " + std::to_string(std::max(dim, v_dim)) +
                          " elements; expected at most " + std::to_string(kWidest));
@@ -83,8 +95,8 @@ AttentionProblem attention_problem(const Op& n, CudaDevice& device,
   narrow(q_len * a.group + kMostTile), narrow(k_len + kMostTile);
   a.q_strides = strides_of(bshd, q_heads, q_len, dim);
   a.o_strides = strides_of(bshd, q_heads, q_len, v_dim);
-  a.k_strides = strides_of(bshd, k_heads, k_len, dim);
-  a.v_strides = strides_of(bshd, k_heads, k_len, v_dim);
+  a.k_strides = strides_of(bshd, k_heads, rows, dim);  // with a table, `batch` counts blocks
+  a.v_strides = strides_of(bshd, k_heads, rows, v_dim);
   a.scale = is_unset(n.scale) ? 1 / std::sqrt(static_cast<double>(dim)) : n.scale;
   a.softcap = n.softcap, a.causal = n.causal, a.offset = n.offset;
   a.left = n.left_window >= kFar ? -1 : n.left_window;
@@ -133,6 +145,9 @@ AttentionProblem attention_problem(const Op& n, CudaDevice& device,
     p.past_len = n.past_len.position();
     d.push_back("PAST_LEN=" + type_name("past_len", n.past_len.type().dtype));
   }
+  if constexpr (requires { n.block_table; })
+    if (n.block_table)
+      d.push_back("BLOCK_TABLE=" + type_name("block_table", n.block_table.type().dtype));
   return p;
 }
 template AttentionProblem attention_problem(const sdk::op::attention&, CudaDevice&,
