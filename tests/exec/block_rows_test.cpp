@@ -13,7 +13,7 @@ using namespace tenon::test;
 namespace {
 
 // Bytes of any kind, but scales that are finite: the two bytes of f16 in front of each block, or
-// behind it.
+// behind it. Most are between 1/64 and 1/32; one of seven is subnormal, one negative.
 Tensor blocks_of(tenon_dtype format, int64_t rows, int64_t columns) {
   Tensor w(TensorType(format, {rows, columns}));
   auto* const bytes = static_cast<uint8_t*>(w.data());
@@ -24,13 +24,22 @@ Tensor blocks_of(tenon_dtype format, int64_t rows, int64_t columns) {
   }
   const tenon_block block = tenon_dtype_block(format);
   const bool behind = format == TENON_DTYPE_Q6_K || format == TENON_DTYPE_Q3_K;
-  const size_t scales = format == TENON_DTYPE_Q4_K ? 2 : 1;
+  const size_t scales = format == TENON_DTYPE_Q4_K || format == TENON_DTYPE_Q5_K ? 2 : 1;
   for (size_t at = 0; at < w.size(); at += block.bytes)
     for (size_t k = 0; k < scales; ++k) {
-      const uint16_t scale = 0x2400 + static_cast<uint16_t>(at / block.bytes % 512);  // about 1/64
+      const size_t index = at / block.bytes + k;
+      const size_t bits = index % 7 == 3 ? 0x3ff : 0x2400 + index % 512 + (index % 7 == 5) * 0x8000;
+      const auto scale = static_cast<uint16_t>(bits);
       std::memcpy(bytes + at + (behind ? block.bytes - 2u : 2 * k), &scale, 2);
     }
   return w;
+}
+
+std::vector<float> rows_of_x(int64_t rows, int64_t columns) {
+  std::vector<float> x(static_cast<size_t>(rows * columns));
+  for (size_t k = 0; k < x.size(); ++k)
+    x[k] = static_cast<float>(static_cast<int>(k * 7919 % 65537 % 257) - 128) / 64;
+  return x;
 }
 
 }  // namespace
@@ -38,8 +47,8 @@ Tensor blocks_of(tenon_dtype format, int64_t rows, int64_t columns) {
 TEST_CASE("a row of a product with blocks has the same bits alone and among others") {
   constexpr int64_t kColumns = 5 * 256, kRows = 52;
   for (const std::string& device : control_devices())
-    for (const tenon_dtype format :
-         {TENON_DTYPE_Q4_K, TENON_DTYPE_Q6_K, TENON_DTYPE_Q3_K, TENON_DTYPE_Q8_0, TENON_DTYPE_Q4_0})
+    for (const tenon_dtype format : {TENON_DTYPE_Q4_K, TENON_DTYPE_Q5_K, TENON_DTYPE_Q6_K,
+                                     TENON_DTYPE_Q3_K, TENON_DTYPE_Q8_0, TENON_DTYPE_Q4_0})
       for (const tenon_dtype dtype : {tenon_dtype{f32}, tenon_dtype{f16}, tenon_dtype{bf16}}) {
         CAPTURE(device);
         CAPTURE(sdk::dtype_name(format));
@@ -59,9 +68,7 @@ TEST_CASE("a row of a product with blocks has the same bits alone and among othe
           run.run();
           return run.get<float>("y");
         };
-        std::vector<float> x(150 * kColumns);
-        for (size_t k = 0; k < x.size(); ++k)
-          x[k] = static_cast<float>(static_cast<int>(k * 7919 % 65537 % 257) - 128) / 64;
+        const std::vector<float> x = rows_of_x(150, kColumns);
         const auto rows_of = [&](int64_t from, int64_t count) {
           const auto begin = x.begin() + from * kColumns;
           return product({begin, begin + count * kColumns});
@@ -81,4 +88,59 @@ TEST_CASE("a row of a product with blocks has the same bits alone and among othe
           }
         }
       }
+}
+
+// By experts: row r of x goes to expert r % 2, so expert 0 has one row where there are one or two.
+TEST_CASE("a row of bytes has the same bits alone, among others, and among rows of experts") {
+  constexpr int64_t kRows = 37;
+  for (const tenon_dtype format : {TENON_DTYPE_Q4_K, TENON_DTYPE_Q5_K, TENON_DTYPE_Q6_K,
+                                   TENON_DTYPE_Q3_K, TENON_DTYPE_Q8_0, TENON_DTYPE_Q4_0})
+    for (const int64_t columns : {256, 3 * 256, 6 * 256, 35 * 256}) {
+      CAPTURE(sdk::dtype_name(format));
+      CAPTURE(columns);
+      const Tensor w = blocks_of(format, 2 * kRows, columns);
+      const std::vector<float> x = rows_of_x(19, columns);
+      // The result of rows [from, from + count) for w as two experts, or for its first rows.
+      const auto product = [&](int64_t from, int64_t count, bool experts) {
+        Store store(runtime());
+        Graph g("product");
+        std::vector<int64_t> dims{kRows, columns};
+        if (experts) dims.insert(dims.begin(), 2);
+        Tensor weight(TensorType(format, dims));
+        std::memcpy(weight.data(), w.data(), weight.size());
+        store.set(TENON_SPACE_WEIGHT, "w", std::move(weight));
+        const Value of = g.weight("w", {format, dims}, false);
+        const Value in = g.input("x", {f32, {count, columns}});
+        if (experts) {
+          std::vector<int64_t> ids;
+          for (int64_t r = from; r < from + count; ++r) ids.push_back(r % 2);
+          g.output("y", g.add(op::grouped_dequant_matmul{
+                            .compute = "int8", .x = in, .w = of, .ids = g.constant({count}, ids)}));
+        } else {
+          g.output("y", g.add(op::dequant_matmul{.compute = "int8", .x = in, .w = of}));
+        }
+        const Executable executable(runtime(), g, store, {.device = "cpu:0"});
+        Context run(executable);
+        const auto begin = x.begin() + from * columns;
+        run.set("x", {count, columns}, std::vector<float>(begin, begin + count * columns));
+        run.run();
+        return run.get<float>("y");
+      };
+      const auto same = [=](const std::vector<float>& alone, const std::vector<float>& among,
+                            int64_t row) {
+        for (const float v : alone) REQUIRE(std::isfinite(v));
+        REQUIRE(alone.size() == kRows);
+        return std::memcmp(alone.data(), among.data() + row * kRows, kRows * sizeof(float)) == 0;
+      };
+      for (const int64_t rows : {2, 5, 19}) {
+        CAPTURE(rows);
+        const std::vector<float> among = product(0, rows, false), grouped = product(0, rows, true);
+        for (const int64_t row : {int64_t{0}, rows / 2, rows - 1}) {
+          CAPTURE(row);
+          CHECK(same(product(row, 1, false), among, row));
+          CHECK(same(product(row, 1, true), grouped, row));
+          if (row % 2 == 0) CHECK(same(product(row, 1, false), grouped, row));
+        }
+      }
+    }
 }

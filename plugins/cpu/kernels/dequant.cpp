@@ -90,9 +90,11 @@ struct Plan {
   int slots = 1;
   int64_t wide_at = -1;                                          // x in f32
   int64_t level_at = 0, scale_at = 0, sum_at = 0, shift_at = 0;  // x in bytes
+  int64_t arranged_at = -1;
   int64_t areas_at = 0, area = 0;
 
-  void take(Scratch& scratch) {
+  // alone: a product may have one row of x.
+  void take(Scratch& scratch, bool alone) {
     const auto rows = static_cast<uint64_t>(m);
     if (x != TENON_DTYPE_F32) wide_at = scratch.take(rows * static_cast<uint64_t>(k) * 4);
     if (bytes) {
@@ -102,6 +104,8 @@ struct Plan {
       scale_at = scratch.take(groups * sizeof(float));
       sum_at = scratch.take(groups * sizeof(float));
       shift_at = scratch.take(groups * sizeof(int32_t));
+      if (alone && arranges_rows(w))
+        arranged_at = scratch.take(rows * static_cast<uint64_t>(arranged_depth(k)));
     }
     area = static_cast<int64_t>((block_area(m) + 63) / 64 * 64);
     areas_at = scratch.take(static_cast<uint64_t>(area) * static_cast<uint64_t>(slots));
@@ -135,7 +139,8 @@ struct Plan {
                  reinterpret_cast<int32_t*>(base + shift_at),
                  padded_depth(k),
                  scale_group(w),
-                 level_lift(w)};
+                 level_lift(w),
+                 arranged_at < 0 ? nullptr : reinterpret_cast<int8_t*>(base + arranged_at)};
     else
       p.x = rows;
     if (wide || bytes)
@@ -143,6 +148,7 @@ struct Plan {
         for (; i < end; ++i) {
           if (wide) widen(x, c.in<char>(0) + i * k * element_bytes(x), wide + i * k, k);
           if (bytes) to_bytes(rows + i * k, k, i, p.bytes);
+          if (arranged_at >= 0) arrange_row(w, i, p.bytes);
         }
       });
     return p;
@@ -181,7 +187,7 @@ sdk::Kernel make_dequant_matmul(const sdk::op::dequant_matmul& n, const sdk::Nod
   for (int i = 0; i + 1 < x.rank; ++i) m *= x.dims[i];
   Plan plan = plan_of(n.x, n.w, m, n.compute);
   Scratch scratch;
-  plan.take(scratch);
+  plan.take(scratch, m == 1);
   const int bias = n.bias ? n.bias.position() : -1;
   const tenon_dtype bias_dtype = n.bias ? n.bias.type().dtype : TENON_DTYPE_NONE;
   sdk::Kernel kernel;
@@ -210,7 +216,7 @@ sdk::Kernel make_grouped_dequant_matmul(const sdk::op::grouped_dequant_matmul& n
   Scratch scratch;
   Plan plan = plan_of(n.x, n.w, n.x.type().dims[0], n.compute);
   const RowGroups g = row_groups(n.x, n.w, n.ids, n.offsets, n.p, true, scratch);
-  plan.take(scratch);
+  plan.take(scratch, true);
   sdk::Kernel kernel;
   kernel.scratch = scratch.size();
   kernel.cost = plan.cost();

@@ -82,9 +82,18 @@ struct ByteRows {
   int64_t k;       // padded
   int64_t group;   // scale_group() of w
   int lift;        // level_lift() of w
+  int8_t* arranged =
+      nullptr;  // (optional) [rows, arranged_depth(k)]: the levels for products of one row
 };
 constexpr int64_t padded_depth(int64_t k) { return (k + kUnpacked - 1) / kUnpacked * kUnpacked; }
+constexpr int64_t arranged_depth(int64_t k) {
+  return (k + 2 * kUnpacked - 1) / (2 * kUnpacked) * (2 * kUnpacked);
+}
 void to_bytes(const float* x, int64_t k, int64_t row, const ByteRows& to);
+// Do products of one row with weights of this format read arranged levels?
+bool arranges_rows(tenon_dtype w);
+// Fills row `row` of to.arranged from its levels.
+void arrange_row(tenon_dtype w, int64_t row, const ByteRows& to);
 
 // y[i, j] = Σ x[order[i], k]·w(j, k). x: f32 rows, or `bytes`.
 struct BlockProduct {

@@ -158,10 +158,11 @@ struct ByteArea {
 struct Rows {
   const BlockProduct& p;
   int64_t first;
+  int64_t at(int64_t i) const { return p.order ? p.order[first + i] : first + i; }
   // kUnpacked elements, or more, from k on.
   ByteSlice operator()(int64_t i, int64_t k) const {
     const ByteRows& b = p.bytes;
-    const int64_t at = (p.order ? p.order[first + i] : first + i) * b.k + k;
+    const int64_t at = this->at(i) * b.k + k;
     return {b.level + at, b.scale + at / b.group, b.sum + at / b.group, b.shift + at / b.group};
   }
 };
@@ -183,15 +184,25 @@ template <tenon_dtype kFormat>
 HWY_INLINE void long_dots(const BlockProduct& p, const ByteKernels& kernels, int64_t j,
                           int64_t cols, const Rows& rows, ByteArea& area) {
   constexpr int64_t kParts = 8, kGroup = scale_group(kFormat);
+  const auto step = static_cast<int64_t>(tenon_dense_bytes(kFormat, p.k));
+  const RowKernels row = p.bytes.arranged ? row_kernels(kFormat) : RowKernels{};
   for (int64_t first = 0; first < p.k; first += kDotDepth) {
     const int64_t end = std::min(p.k, first + kDotDepth);
-    for (int64_t n = 0; n < cols; ++n)
-      for (int64_t k = first; k < end; k += kParts * kUnpacked) {
-        const int64_t some = std::min(kParts * kUnpacked, end - k);
-        unpack_row<kFormat>(p, j + n, k, some, area.dots.w);
-        kernels.dots({rows(0, k), area.dots.w, padded_depth(some) / kUnpacked,
-                      area.dots.terms + n * kDotPitch + (k - first) / kGroup});
-      }
+    if (row.row) {
+      ByteSlice x = rows(0, first);
+      x.level = p.bytes.arranged + rows.at(0) * arranged_depth(p.bytes.k) + first;
+      const uint8_t* const w =
+          p.w + j * step + static_cast<int64_t>(tenon_dense_bytes(kFormat, first));
+      row.row({x, w, step, cols, end - first, area.dots.terms});
+    } else {
+      for (int64_t n = 0; n < cols; ++n)
+        for (int64_t k = first; k < end; k += kParts * kUnpacked) {
+          const int64_t some = std::min(kParts * kUnpacked, end - k);
+          unpack_row<kFormat>(p, j + n, k, some, area.dots.w);
+          kernels.dots({rows(0, k), area.dots.w, padded_depth(some) / kUnpacked,
+                        area.dots.terms + n * kDotPitch + (k - first) / kGroup});
+        }
+    }
     kernels.close({area.dots.terms, padded_depth(end - first) / kGroup, area.sums[0]});
   }
 }
@@ -285,6 +296,12 @@ void byte_panel(const BlockProduct& p, int64_t j, int64_t cols, void* area, Bloc
   HWY_DYNAMIC_DISPATCH(BytePanel)(p, j, cols, area, sink);
 }
 uint64_t byte_area() { return HWY_DYNAMIC_DISPATCH(ByteAreaSize)(); }
+
+RowKernels row_kernels(tenon_dtype format) { return row_kernels_vnni(format); }
+bool arranges_rows(tenon_dtype w) { return row_kernels(w).row; }
+void arrange_row(tenon_dtype w, int64_t row, const ByteRows& to) {
+  row_kernels(w).arrange(to.level + row * to.k, to.k, to.arranged + row * arranged_depth(to.k));
+}
 
 const ByteKernels* byte_kernels(tenon_dtype format) {
   const ByteKernels* const best = byte_kernels_vnni(format);

@@ -58,6 +58,22 @@ struct ByteKernels {
   void (*pack)(const Unpacked* rows, int64_t first, PackedPanel& to);  // 16 rows from `first` on
   void (*tile)(const ByteTile& tile);
 };
+
+// Terms of one row of x and `rows` rows of w, straight from their blocks.
+struct ByteRow {
+  ByteSlice x;             // level: arranged
+  const unsigned char* w;  // rows `step` bytes apart
+  int64_t step, rows, k;   // k: a multiple of kUnpacked
+  float* to;               // [rows, kDotPitch]: as ByteDots writes them
+};
+struct RowKernels {
+  void (*arrange)(const int8_t* level, int64_t k, int8_t* to);
+  void (*row)(const ByteRow& row);
+};
+// Null, too, for formats that have no such kernels.
+RowKernels row_kernels_vnni(tenon_dtype format);
+RowKernels row_kernels(tenon_dtype format);
+
 // The kernels for a format of w. Null if the processor, or TENON_CPU_ISA, has no such instructions.
 const ByteKernels* byte_kernels_vnni(tenon_dtype format);
 const ByteKernels* byte_kernels_avx2(tenon_dtype format);
