@@ -3,6 +3,7 @@
 // and spreads panels of w over threads.
 #include "dequant.hpp"
 
+#include <algorithm>
 #include <optional>
 
 #include "../kernels.hpp"
@@ -153,13 +154,23 @@ struct Plan {
       });
     return p;
   }
+  int64_t panels(const BlockProduct& p) const {
+    const int64_t wide = block_columns(p);
+    return (n + wide - 1) / wide;
+  }
+  int64_t grain(const BlockProduct& p) const {
+    return grain_for(block_columns(p) * k * (2 + p.m) / 2);
+  }
+  void run_panels(const sdk::Call& c, const BlockProduct& p, int slot, int64_t panel, int64_t end,
+                  BlockSink sink) const {
+    char* const own = static_cast<char*>(c.scratch) + areas_at + slot * area;
+    const int64_t wide = block_columns(p);
+    for (int64_t j = panel * wide; panel < end; ++panel, j += wide)
+      block_panel(p, j, std::min(wide, n - j), own, sink);
+  }
   void run(const sdk::Call& c, const BlockProduct& p, BlockSink sink) const {
-    const int64_t wide = block_columns(p), panels = (n + wide - 1) / wide;
-    const int64_t cost = wide * k * (2 + p.m) / 2;
-    parallel_for_slots(panels, grain_for(cost), slots, [&](int slot, int64_t panel, int64_t end) {
-      char* const own = static_cast<char*>(c.scratch) + areas_at + slot * area;
-      for (int64_t j = panel * wide; panel < end; ++panel, j += wide)
-        block_panel(p, j, std::min(wide, n - j), own, sink);
+    parallel_for_slots(panels(p), grain(p), slots, [&](int slot, int64_t panel, int64_t end) {
+      run_panels(c, p, slot, panel, end, sink);
     });
   }
 };
@@ -211,41 +222,86 @@ sdk::Kernel make_dequant_matmul(const sdk::op::dequant_matmul& n, const sdk::Nod
   return kernel;
 }
 
-sdk::Kernel make_grouped_dequant_matmul(const sdk::op::grouped_dequant_matmul& n,
-                                        const sdk::Node&) {
-  Scratch scratch;
-  Plan plan = plan_of(n.x, n.w, n.x.type().dims[0], n.compute);
-  const RowGroups g = row_groups(n.x, n.w, n.ids, n.offsets, n.p, true, scratch);
-  plan.take(scratch, true);
-  sdk::Kernel kernel;
-  kernel.scratch = scratch.size();
-  kernel.cost = plan.cost();
-  kernel.run = [=](const sdk::Call& c) {
+// Up to so many rows, the panels of all experts are spread over the threads at once: each is little
+// work then. With more, experts may have very different numbers of rows, so they take turns.
+constexpr int64_t kFewGroupedRows = 16;
+
+struct Experts {
+  Plan plan;
+  RowGroups g;
+  int64_t ends_at = 0;  // [experts]: the panels of an expert and of all before it, with few rows
+
+  BlockProduct product(const sdk::Call& c, BlockProduct p, const RowGroups::Sorted& sorted,
+                       int64_t e) const {
+    p.order = sorted.order + sorted.starts[e];
+    p.m = sorted.starts[e + 1] - sorted.starts[e];
+    p.w = c.in<unsigned char>(1) +
+          e * static_cast<int64_t>(tenon_dense_bytes(plan.w, plan.n * plan.k));
+    return p;
+  }
+  void store(const sdk::Call& c, const BlockProduct& p, int64_t i, int64_t rows, int64_t j,
+             int64_t cols, float* sums) const {
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t at = p.order[i + r];
+      float* const row = sums + r * kBlockPanel;
+      if (g.p >= 0)
+        epilogue_scale(TENON_DTYPE_F32, row, g.scale(c, at), nullptr, TENON_DTYPE_NONE, cols);
+      epilogue_store(TENON_DTYPE_F32, row,
+                     row_at(c.outputs[0], plan.x, plan.n, at) + j * element_bytes(plan.x), plan.x,
+                     cols);
+    }
+  }
+  void run_few(const sdk::Call& c, const BlockProduct& all, const RowGroups::Sorted& sorted) const {
+    auto* const ends = reinterpret_cast<int64_t*>(static_cast<char*>(c.scratch) + ends_at);
+    int64_t total = 0, grain = 1;
+    for (int64_t e = 0; e < g.experts; ++e) {
+      const BlockProduct p = product(c, all, sorted, e);
+      if (p.m > 0) total += plan.panels(p), grain = std::max(grain, plan.grain(p));
+      ends[e] = total;
+    }
+    parallel_for_slots(total, grain, plan.slots, [&](int slot, int64_t panel, int64_t end) {
+      for (int64_t e = std::upper_bound(ends, ends + g.experts, panel) - ends; panel < end; ++e) {
+        const BlockProduct p = product(c, all, sorted, e);
+        const int64_t first = e == 0 ? 0 : ends[e - 1], stop = std::min(end, ends[e]);
+        plan.run_panels(c, p, slot, panel - first, stop - first,
+                        [&](int64_t i, int64_t rows, int64_t j, int64_t cols, float* sums) {
+                          store(c, p, i, rows, j, cols, sums);
+                        });
+        panel = stop;
+      }
+    });
+  }
+  void run(const sdk::Call& c) const {
     const RowGroups::Sorted sorted = g.sort(c);
     const BlockProduct all = plan.prepare(c);
-    for (int64_t e = 0; e < g.experts; ++e) {
-      BlockProduct p = all;
-      p.order = sorted.order + sorted.starts[e];
-      p.m = sorted.starts[e + 1] - sorted.starts[e];
-      if (p.m == 0) continue;
-      p.w = c.in<unsigned char>(1) +
-            e * static_cast<int64_t>(tenon_dense_bytes(plan.w, plan.n * plan.k));
-      plan.run(c, p, [&](int64_t i, int64_t rows, int64_t j, int64_t cols, float* sums) {
-        for (int64_t r = 0; r < rows; ++r) {
-          const int64_t at = p.order[i + r];
-          float* const row = sums + r * kBlockPanel;
-          if (g.p >= 0)
-            epilogue_scale(TENON_DTYPE_F32, row, g.scale(c, at), nullptr, TENON_DTYPE_NONE, cols);
-          epilogue_store(TENON_DTYPE_F32, row,
-                         row_at(c.outputs[0], plan.x, plan.n, at) + j * element_bytes(plan.x),
-                         plan.x, cols);
-        }
-      });
+    if (g.rows <= kFewGroupedRows) {
+      run_few(c, all, sorted);
+    } else {
+      for (int64_t e = 0; e < g.experts; ++e) {
+        const BlockProduct p = product(c, all, sorted, e);
+        if (p.m == 0) continue;
+        plan.run(c, p, [&](int64_t i, int64_t rows, int64_t j, int64_t cols, float* sums) {
+          store(c, p, i, rows, j, cols, sums);
+        });
+      }
     }
     for (int64_t i = sorted.starts[g.experts]; i < g.rows; ++i)
       std::fill_n(row_at(c.outputs[0], plan.x, plan.n, sorted.order[i]),
                   plan.n * element_bytes(plan.x), char{0});
-  };
+  }
+};
+
+sdk::Kernel make_grouped_dequant_matmul(const sdk::op::grouped_dequant_matmul& n,
+                                        const sdk::Node&) {
+  Scratch scratch;
+  Experts all{.plan = plan_of(n.x, n.w, n.x.type().dims[0], n.compute),
+              .g = row_groups(n.x, n.w, n.ids, n.offsets, n.p, true, scratch)};
+  all.plan.take(scratch, true);
+  all.ends_at = scratch.take(static_cast<uint64_t>(all.g.experts) * sizeof(int64_t));
+  sdk::Kernel kernel;
+  kernel.scratch = scratch.size();
+  kernel.cost = all.plan.cost();
+  kernel.run = [all](const sdk::Call& c) { all.run(c); };
   return kernel;
 }
 
