@@ -93,9 +93,11 @@ TEST_CASE("a row of a product with blocks has the same bits alone and among othe
 // By experts: row r of x goes to expert r % 2, so expert 0 has one row where there are one or two.
 TEST_CASE("a row of bytes has the same bits alone, among others, and among rows of experts") {
   constexpr int64_t kRows = 37;
-  for (const tenon_dtype format : {TENON_DTYPE_Q4_K, TENON_DTYPE_Q5_K, TENON_DTYPE_Q6_K,
-                                   TENON_DTYPE_Q3_K, TENON_DTYPE_Q8_0, TENON_DTYPE_Q4_0})
-    for (const int64_t columns : {256, 3 * 256, 6 * 256, 35 * 256}) {
+  for (const tenon_dtype format :
+       {TENON_DTYPE_Q4_K, TENON_DTYPE_Q5_K, TENON_DTYPE_Q6_K, TENON_DTYPE_Q3_K, TENON_DTYPE_Q8_0,
+        TENON_DTYPE_Q4_0, TENON_DTYPE_Q5_0, TENON_DTYPE_IQ4_NL})
+    for (const int64_t columns : {256, 3 * 256, 6 * 256, 35 * 256, 17 * 32, 28 * 32}) {
+      if (columns % tenon_dtype_block(format).elements != 0) continue;
       CAPTURE(sdk::dtype_name(format));
       CAPTURE(columns);
       const Tensor w = blocks_of(format, 2 * kRows, columns);

@@ -63,7 +63,7 @@ struct ByteKernels {
 struct ByteRow {
   ByteSlice x;             // level: arranged
   const unsigned char* w;  // rows `step` bytes apart
-  int64_t step, rows, k;   // k: a multiple of kUnpacked
+  int64_t step, rows, k;   // k: whole blocks
   float* to;               // [rows, kDotPitch]: as ByteDots writes them
 };
 struct RowKernels {

@@ -3,6 +3,9 @@
 // must not be slower than memory: levels go from the blocks to the products in registers. Where 16
 // groups are added up at once, elements of a group meet in one lane: those of w change places before
 // codes become levels, so half of the vectors do; those of x do so once for all rows of w.
+#include <algorithm>
+#include <cstring>
+
 #include "dequant_bytes.hpp"
 #include "intrinsics.hpp"
 #include "qgemm.hpp"
@@ -98,11 +101,13 @@ HWY_INLINE void long_scales(__m128i a, __m128i b, Groups& to) {
 
 template <bool kFive>
 struct Long {
-  static constexpr int64_t kElements = 2 * kUnpacked, kBytes = kFive ? 176 : 144;
-  static constexpr bool kLess = true, kShifts = false;
+  static constexpr int64_t kElements = 2 * kUnpacked, kBlock = kFive ? 176 : 144;
+  static constexpr int64_t kBytes = 2 * kBlock;
+  static constexpr bool kLess = true, kShifts = false, kFills = false;
 
-  // b: the second block; a again at the end of a row, where x is 0.
-  static HWY_INLINE Groups groups(const uint8_t* a, const uint8_t* b, const int8_t* x) {
+  // left: elements to the end of the row. Behind it, where x is 0, the last block comes again.
+  static HWY_INLINE Groups groups(const uint8_t* a, int64_t left, const int8_t* x) {
+    const uint8_t* const b = left > kUnpacked ? a + kBlock : a;
     constexpr int64_t kCodes = kFive ? 48 : 16;
     __m512i v[4] = {load(a + kCodes), load(a + kCodes + 64), load(b + kCodes),
                     load(b + kCodes + 64)};
@@ -149,9 +154,9 @@ void arrange_q6(const int8_t* level, int64_t k, int8_t* to) {
 
 struct Q6 {
   static constexpr int64_t kElements = kUnpacked, kBytes = 210;
-  static constexpr bool kLess = false, kShifts = true;
+  static constexpr bool kLess = false, kShifts = true, kFills = false;
 
-  static HWY_INLINE Groups groups(const uint8_t* block, const uint8_t*, const int8_t* x) {
+  static HWY_INLINE Groups groups(const uint8_t* block, int64_t, const int8_t* x) {
     const __m512i a = load(block), b = load(block + 64);
     // Two bits of each 32 elements: in the halves, those of low nibbles are 0 and 2, those of high
     // nibbles 4 and 6.
@@ -186,6 +191,116 @@ struct Q6 {
   }
 };
 
+// ---- blocks of 32 elements: 16 have 16 groups
+
+HWY_INLINE __m512i quarters(const uint8_t* from, int64_t apart) {
+  return halves(
+      _mm256_inserti128_si256(_mm256_castsi128_si256(load16(from)), load16(from + apart), 1),
+      _mm256_inserti128_si256(_mm256_castsi128_si256(load16(from + 2 * apart)),
+                              load16(from + 3 * apart), 1));
+}
+
+// Nibbles: 64 levels of the first halves of four blocks, then those of the second halves.
+void arrange_nibbles(const int8_t* level, int64_t k, int8_t* to) {
+  for (int64_t at = 0; at < arranged_depth(k); at += 128, to += 128) {
+    __m512i a = _mm512_setzero_si512(), b = a;
+    if (at < k) a = load(level + at), b = load(level + at + 64);
+    _mm512_storeu_si512(to, _mm512_shuffle_i32x4(a, b, 0x88));
+    _mm512_storeu_si512(to + 64, _mm512_shuffle_i32x4(a, b, 0xdd));
+  }
+}
+void arrange_in_order(const int8_t* level, int64_t k, int8_t* to) {
+  std::memcpy(to, level, static_cast<size_t>(k));
+  std::memset(to + k, 0, static_cast<size_t>(arranged_depth(k) - k));
+}
+
+template <tenon_dtype kFormat>
+struct Short {
+  static constexpr int64_t kElements = 2 * kUnpacked;
+  static constexpr bool kBytesEach = kFormat == TENON_DTYPE_Q8_0,
+                        kFive = kFormat == TENON_DTYPE_Q5_0;
+  static constexpr int64_t kBlock = kBytesEach ? 34 : kFive ? 22 : 18, kBytes = 16 * kBlock;
+  static constexpr bool kLess = false, kShifts = true, kFills = true;
+
+  // The levels of half of each of four blocks from `block` on, without a sign.
+  static HWY_INLINE __m512i levels(const uint8_t* block, __m512i codes, int half) {
+    if (kFormat == TENON_DTYPE_IQ4_NL) {
+      const auto* const table = reinterpret_cast<const uint8_t*>(sdk::kIq4Levels);
+      const __m512i all = _mm512_broadcast_i32x4(load16(table));
+      return _mm512_shuffle_epi8(_mm512_add_epi8(all, bytes(level_lift(kFormat))), codes);
+    }
+    if (!kFive) return codes;
+    // 32 bits behind the scale of a block are the fifth bits of its codes.
+    const auto word = [&](int64_t b) {
+      int v;
+      std::memcpy(&v, block + b * kBlock + 2, sizeof v);
+      return v;
+    };
+    const __m512i bits = _mm512_permutexvar_epi32(
+        _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3),
+        _mm512_castsi128_si512(_mm_setr_epi32(word(0), word(1), word(2), word(3))));
+    const __m512i mine = _mm512_shuffle_epi8(
+        bits, _mm512_add_epi8(_mm512_broadcast_i32x4(_mm_setr_epi32(0, 0, 0x01010101, 0x01010101)),
+                              bytes(2 * half)));
+    const __mmask64 set =
+        _mm512_test_epi8_mask(mine, _mm512_set1_epi64(static_cast<int64_t>(0x8040201008040201)));
+    return _mm512_mask_add_epi8(codes, set, codes, bytes(16));
+  }
+  // Lane 4b + i has a part of the sum of block b of four.
+  static HWY_INLINE __m512i products(const uint8_t* block, const int8_t* x) {
+    __m512i zero = _mm512_setzero_si512();
+    if (kBytesEach) {
+      __m512i sum[2];
+#pragma GCC unroll 2
+      for (int i = 0; i < 2; ++i) {
+        const uint8_t* const from = block + 2 * i * kBlock + 2;
+        const __m512i w = halves(load32(from), load32(from + kBlock));
+        sum[i] = add_products(zero, _mm512_xor_si512(w, bytes(128)), x + 64 * i);
+      }
+      return _mm512_add_epi32(_mm512_shuffle_i32x4(sum[0], sum[1], 0x88),
+                              _mm512_shuffle_i32x4(sum[0], sum[1], 0xdd));
+    }
+    const __m512i codes = quarters(block + kBlock - 16, kBlock);
+    const __m512i low = levels(block, _mm512_and_si512(codes, bytes(15)), 0),
+                  high = levels(block, high_nibbles(codes), 1);
+    return add_products(add_products(zero, low, x), high, x + 64);
+  }
+  // The scales of four blocks.
+  static HWY_INLINE __m128i scales(const uint8_t* block) {
+    // Words of the first 64 bytes, or of 64 bytes further behind: none beyond the blocks is read.
+    constexpr int kBehind = std::min<int>(32, 2 * kBlock - 32);
+    const auto word = [](int b) constexpr {
+      const int at = b * static_cast<int>(kBlock) / 2;
+      return static_cast<short>(at < 32 ? at : at - kBehind + 32);
+    };
+    const __m512i at =
+        _mm512_castsi128_si512(_mm_setr_epi16(word(0), word(1), word(2), word(3), 0, 0, 0, 0));
+    return _mm512_castsi512_si128(
+        _mm512_permutex2var_epi16(load(block), at, load(block + 2 * kBehind)));
+  }
+
+  static HWY_INLINE Groups groups(const uint8_t* w, int64_t, const int8_t* x) {
+    __m512i s[4];
+    __m128i half[4];
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; ++v) {
+      s[v] = products(w + 4 * v * kBlock, x + 128 * v);
+      half[v] = scales(w + 4 * v * kBlock);
+    }
+    transpose_quarters(s);
+    const __m512i sums =
+        _mm512_add_epi32(_mm512_add_epi32(s[0], s[1]), _mm512_add_epi32(s[2], s[3]));
+    Groups g;
+    g.sums = _mm512_permutexvar_epi32(
+        _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), sums);
+    g.scale = _mm512_cvtph_ps(
+        _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_unpacklo_epi64(half[0], half[1])),
+                                _mm_unpacklo_epi64(half[2], half[3]), 1));
+    g.less = _mm512_setzero_ps();
+    return g;
+  }
+};
+
 // ---- rows
 
 // Rows of w follow each other, so memory can be asked for what is needed so many bytes later: far
@@ -194,24 +309,30 @@ constexpr int64_t kAhead = 12 << 10;
 
 template <class Blocks>
 void row(const ByteRow& r) {
-  constexpr int64_t kBlocks = Blocks::kElements / kUnpacked;
-  const int64_t blocks = r.k / kUnpacked;
+  alignas(64) uint8_t last[Blocks::kBytes];
   for (int64_t n = 0; n < r.rows; ++n) {
     const uint8_t* w = r.w + n * r.step;
     const int8_t* x = r.x.level;
     float* const to = r.to + n * kDotPitch;
-    for (int64_t b = 0, g = 0; b < blocks; b += kBlocks, g += 16) {
-#pragma GCC unroll 5
-      for (int64_t at = 0; at < kBlocks * Blocks::kBytes; at += 64)
+    for (int64_t k = 0, g = 0; k < r.k; k += Blocks::kElements, g += 16) {
+#pragma GCC unroll 9
+      for (int64_t at = 0; at < Blocks::kBytes; at += 64)
         _mm_prefetch(w + kAhead + at, _MM_HINT_T0);
-      const Groups v = Blocks::groups(w, b + 1 < blocks ? w + Blocks::kBytes : w, x);
+      const uint8_t* from = w;
+      if (r.k - k < Blocks::kElements && Blocks::kFills) {
+        const auto bytes = static_cast<size_t>((r.k - k) / 32 * (Blocks::kBytes / 16));
+        std::memcpy(last, w, bytes);
+        std::memset(last + bytes, 0, sizeof last - bytes);
+        from = last;
+      }
+      const Groups v = Blocks::groups(from, r.k - k, x);
       __m512i sums = v.sums;
       if (Blocks::kShifts) sums = _mm512_add_epi32(sums, load(r.x.shift + g));
       __m512 term = _mm512_mul_ps(_mm512_cvtepi32_ps(sums),
                                   _mm512_mul_ps(v.scale, _mm512_loadu_ps(r.x.scale + g)));
       if (Blocks::kLess) term = _mm512_fnmadd_ps(v.less, _mm512_loadu_ps(r.x.sum + g), term);
       _mm512_storeu_ps(to + g, term);
-      w += kBlocks * Blocks::kBytes;
+      w += Blocks::kBytes;
       x += Blocks::kElements;
     }
   }
@@ -227,6 +348,14 @@ RowKernels row_kernels_vnni(tenon_dtype format) {
       return {arrange_long, row<Long<false>>};
     case TENON_DTYPE_Q5_K:
       return {arrange_long, row<Long<true>>};
+    case TENON_DTYPE_Q4_0:
+      return {arrange_nibbles, row<Short<TENON_DTYPE_Q4_0>>};
+    case TENON_DTYPE_Q5_0:
+      return {arrange_nibbles, row<Short<TENON_DTYPE_Q5_0>>};
+    case TENON_DTYPE_IQ4_NL:
+      return {arrange_nibbles, row<Short<TENON_DTYPE_IQ4_NL>>};
+    case TENON_DTYPE_Q8_0:
+      return {arrange_in_order, row<Short<TENON_DTYPE_Q8_0>>};
     case TENON_DTYPE_Q6_K:
       return {arrange_q6, row<Q6>};
     default:
