@@ -94,8 +94,8 @@ struct Plan {
   int64_t arranged_at = -1;
   int64_t areas_at = 0, area = 0;
 
-  // alone: a product may have one row of x.
-  void take(Scratch& scratch, bool alone) {
+  // few: a product may have few rows of x.
+  void take(Scratch& scratch, bool few) {
     const auto rows = static_cast<uint64_t>(m);
     if (x != TENON_DTYPE_F32) wide_at = scratch.take(rows * static_cast<uint64_t>(k) * 4);
     if (bytes) {
@@ -105,7 +105,7 @@ struct Plan {
       scale_at = scratch.take(groups * sizeof(float));
       sum_at = scratch.take(groups * sizeof(float));
       shift_at = scratch.take(groups * sizeof(int32_t));
-      if (alone && arranges_rows(w))
+      if (few && arranges_rows(w))
         arranged_at = scratch.take(rows * static_cast<uint64_t>(arranged_depth(k)));
     }
     area = static_cast<int64_t>((block_area(m) + 63) / 64 * 64);
@@ -198,7 +198,7 @@ sdk::Kernel make_dequant_matmul(const sdk::op::dequant_matmul& n, const sdk::Nod
   for (int i = 0; i + 1 < x.rank; ++i) m *= x.dims[i];
   Plan plan = plan_of(n.x, n.w, m, n.compute);
   Scratch scratch;
-  plan.take(scratch, m == 1);
+  plan.take(scratch, m <= kFewByteRows);
   const int bias = n.bias ? n.bias.position() : -1;
   const tenon_dtype bias_dtype = n.bias ? n.bias.type().dtype : TENON_DTYPE_NONE;
   sdk::Kernel kernel;

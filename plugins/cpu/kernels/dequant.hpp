@@ -83,14 +83,17 @@ struct ByteRows {
   int64_t group;   // scale_group() of w
   int lift;        // level_lift() of w
   int8_t* arranged =
-      nullptr;  // (optional) [rows, arranged_depth(k)]: the levels for products of one row
+      nullptr;  // (optional) [rows, arranged_depth(k)]: the levels for products of few rows
 };
 constexpr int64_t padded_depth(int64_t k) { return (k + kUnpacked - 1) / kUnpacked * kUnpacked; }
 constexpr int64_t arranged_depth(int64_t k) {
   return (k + 2 * kUnpacked - 1) / (2 * kUnpacked) * (2 * kUnpacked);
 }
 void to_bytes(const float* x, int64_t k, int64_t row, const ByteRows& to);
-// Do products of one row with weights of this format read arranged levels?
+// Products of so many rows take one row of x after the other, if they read arranged levels: then
+// blocks are unpacked again for each row, in registers.
+inline constexpr int64_t kFewByteRows = 3;
+// Do products of few rows with weights of this format read arranged levels?
 bool arranges_rows(tenon_dtype w);
 // Fills row `row` of to.arranged from its levels.
 void arrange_row(tenon_dtype w, int64_t row, const ByteRows& to);

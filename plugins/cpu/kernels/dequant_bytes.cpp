@@ -179,18 +179,18 @@ HWY_INLINE void no_scales(Unpacked& w) {
   std::fill(std::begin(w.add), std::end(w.add), 0.0f);
 }
 
-// One row of x: long pieces of each row of w, so that memory delivers them in order.
+// Row i of x: long pieces of each row of w, so that memory delivers them in order.
 template <tenon_dtype kFormat>
 HWY_INLINE void long_dots(const BlockProduct& p, const ByteKernels& kernels, int64_t j,
-                          int64_t cols, const Rows& rows, ByteArea& area) {
+                          int64_t cols, const Rows& rows, int64_t i, ByteArea& area) {
   constexpr int64_t kParts = 8, kGroup = scale_group(kFormat);
   const auto step = static_cast<int64_t>(tenon_dense_bytes(kFormat, p.k));
   const RowKernels row = p.bytes.arranged ? row_kernels(kFormat) : RowKernels{};
   for (int64_t first = 0; first < p.k; first += kDotDepth) {
     const int64_t end = std::min(p.k, first + kDotDepth);
     if (row.row) {
-      ByteSlice x = rows(0, first);
-      x.level = p.bytes.arranged + rows.at(0) * arranged_depth(p.bytes.k) + first;
+      ByteSlice x = rows(i, first);
+      x.level = p.bytes.arranged + rows.at(i) * arranged_depth(p.bytes.k) + first;
       const uint8_t* const w =
           p.w + j * step + static_cast<int64_t>(tenon_dense_bytes(kFormat, first));
       row.row({x, w, step, cols, end - first, area.dots.terms});
@@ -199,11 +199,11 @@ HWY_INLINE void long_dots(const BlockProduct& p, const ByteKernels& kernels, int
         for (int64_t k = first; k < end; k += kParts * kUnpacked) {
           const int64_t some = std::min(kParts * kUnpacked, end - k);
           unpack_row<kFormat>(p, j + n, k, some, area.dots.w);
-          kernels.dots({rows(0, k), area.dots.w, padded_depth(some) / kUnpacked,
+          kernels.dots({rows(i, k), area.dots.w, padded_depth(some) / kUnpacked,
                         area.dots.terms + n * kDotPitch + (k - first) / kGroup});
         }
     }
-    kernels.close({area.dots.terms, padded_depth(end - first) / kGroup, area.sums[0]});
+    kernels.close({area.dots.terms, padded_depth(end - first) / kGroup, area.sums[i]});
   }
 }
 
@@ -265,8 +265,8 @@ void BytePanel(const BlockProduct& p, int64_t j, int64_t cols, void* memory, Blo
       const int64_t count = std::min(kBlockRows, p.m - i);
       const Rows rows{p, i};
       std::fill_n(area.sums[0], count * kBlockPanel, 0.0f);
-      if (p.m == 1) {
-        long_dots<kFormat>(p, kernels, j, cols, rows, area);
+      if (row_by_row(p)) {
+        for (int64_t r = 0; r < count; ++r) long_dots<kFormat>(p, kernels, j, cols, rows, r, area);
       } else if (kernels.tile) {
         tiles<kFormat>(p, kernels, j, cols, rows, count, area);
       } else {
@@ -309,7 +309,7 @@ const ByteKernels* byte_kernels(tenon_dtype format) {
 }
 int64_t byte_columns(const BlockProduct& p) {
   const ByteKernels* const kernels = byte_kernels(p.dtype);
-  return p.m > 1 && kernels && kernels->tile ? kBlockPanel : kDotRows;
+  return !row_by_row(p) && kernels && kernels->tile ? kBlockPanel : kDotRows;
 }
 
 }  // namespace tenon::cpu

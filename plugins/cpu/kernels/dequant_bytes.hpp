@@ -79,6 +79,11 @@ const ByteKernels* byte_kernels_vnni(tenon_dtype format);
 const ByteKernels* byte_kernels_avx2(tenon_dtype format);
 const ByteKernels* byte_kernels(tenon_dtype format);  // the best; null: dequant_bytes.cpp has some
 
+// Does a product take one row of x after the other?
+inline bool row_by_row(const BlockProduct& p) {
+  return p.m == 1 || (p.m <= kFewByteRows && p.bytes.arranged);
+}
+
 // block_columns(), block_panel() and block_area() for bytes
 int64_t byte_columns(const BlockProduct& product);
 void byte_panel(const BlockProduct& product, int64_t j, int64_t cols, void* area, BlockSink sink);
