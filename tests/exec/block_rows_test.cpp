@@ -24,6 +24,12 @@ Tensor blocks_of(tenon_dtype format, int64_t rows, int64_t columns) {
   }
   const tenon_block block = tenon_dtype_block(format);
   const bool behind = format == TENON_DTYPE_Q6_K || format == TENON_DTYPE_Q3_K;
+  if (format == TENON_DTYPE_MXFP4) {
+    // One byte: from 1/128 to 1, and subnormal ones.
+    for (size_t at = 0; at < w.size(); at += block.bytes)
+      bytes[at] = static_cast<uint8_t>(at % 7 == 3 ? at % 2 : 121 + at % 8);
+    return w;
+  }
   const size_t scales = format == TENON_DTYPE_Q4_K || format == TENON_DTYPE_Q5_K ? 2 : 1;
   for (size_t at = 0; at < w.size(); at += block.bytes)
     for (size_t k = 0; k < scales; ++k) {
@@ -95,7 +101,7 @@ TEST_CASE("a row of bytes has the same bits alone, among others, and among rows 
   constexpr int64_t kRows = 37;
   for (const tenon_dtype format :
        {TENON_DTYPE_Q4_K, TENON_DTYPE_Q5_K, TENON_DTYPE_Q6_K, TENON_DTYPE_Q3_K, TENON_DTYPE_Q8_0,
-        TENON_DTYPE_Q4_0, TENON_DTYPE_Q5_0, TENON_DTYPE_IQ4_NL})
+        TENON_DTYPE_Q4_0, TENON_DTYPE_Q5_0, TENON_DTYPE_IQ4_NL, TENON_DTYPE_MXFP4})
     for (const int64_t columns : {256, 3 * 256, 6 * 256, 35 * 256, 17 * 32, 28 * 32}) {
       if (columns % tenon_dtype_block(format).elements != 0) continue;
       CAPTURE(sdk::dtype_name(format));

@@ -218,15 +218,16 @@ template <tenon_dtype kFormat>
 struct Short {
   static constexpr int64_t kElements = 2 * kUnpacked;
   static constexpr bool kBytesEach = kFormat == TENON_DTYPE_Q8_0,
-                        kFive = kFormat == TENON_DTYPE_Q5_0;
-  static constexpr int64_t kBlock = kBytesEach ? 34 : kFive ? 22 : 18, kBytes = 16 * kBlock;
+                        kFive = kFormat == TENON_DTYPE_Q5_0, kE2m1 = kFormat == TENON_DTYPE_MXFP4;
+  static constexpr int64_t kBlock = kBytesEach ? 34 : kFive ? 22 : kE2m1 ? 17 : 18;
+  static constexpr int64_t kBytes = 16 * kBlock;
   static constexpr bool kLess = false, kShifts = true, kFills = true;
 
   // The levels of half of each of four blocks from `block` on, without a sign.
   static HWY_INLINE __m512i levels(const uint8_t* block, __m512i codes, int half) {
-    if (kFormat == TENON_DTYPE_IQ4_NL) {
-      const auto* const table = reinterpret_cast<const uint8_t*>(sdk::kIq4Levels);
-      const __m512i all = _mm512_broadcast_i32x4(load16(table));
+    if (kE2m1 || kFormat == TENON_DTYPE_IQ4_NL) {
+      const auto* const table = kE2m1 ? sdk::kE2m1Doubled : sdk::kIq4Levels;
+      const __m512i all = _mm512_broadcast_i32x4(load16(reinterpret_cast<const uint8_t*>(table)));
       return _mm512_shuffle_epi8(_mm512_add_epi8(all, bytes(level_lift(kFormat))), codes);
     }
     if (!kFive) return codes;
@@ -265,8 +266,8 @@ struct Short {
                   high = levels(block, high_nibbles(codes), 1);
     return add_products(add_products(zero, low, x), high, x + 64);
   }
-  // The scales of four blocks.
-  static HWY_INLINE __m128i scales(const uint8_t* block) {
+  // The scales of four blocks, as halves.
+  static HWY_INLINE __m128i four_scales(const uint8_t* block) {
     // Words of the first 64 bytes, or of 64 bytes further behind: none beyond the blocks is read.
     constexpr int kBehind = std::min<int>(32, 2 * kBlock - 32);
     const auto word = [](int b) constexpr {
@@ -279,23 +280,36 @@ struct Short {
         _mm512_permutex2var_epi16(load(block), at, load(block + 2 * kBehind)));
   }
 
-  static HWY_INLINE Groups groups(const uint8_t* w, int64_t, const int8_t* x) {
-    __m512i s[4];
+  static HWY_INLINE __m512 scales(const uint8_t* w) {
+    if (kE2m1) {
+      alignas(16) uint8_t code[16];
+#pragma GCC unroll 16
+      for (int b = 0; b < 16; ++b) code[b] = w[b * kBlock];
+      // As sdk::mxfp4_half_scale().
+      const __m512i e = _mm512_cvtepu8_epi32(load16(code));
+      return _mm512_castsi512_ps(_mm512_mask_sllv_epi32(
+          _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23),
+          _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2)), _mm512_set1_epi32(0x200000), e));
+    }
     __m128i half[4];
 #pragma GCC unroll 4
-    for (int v = 0; v < 4; ++v) {
-      s[v] = products(w + 4 * v * kBlock, x + 128 * v);
-      half[v] = scales(w + 4 * v * kBlock);
-    }
+    for (int v = 0; v < 4; ++v) half[v] = four_scales(w + 4 * v * kBlock);
+    return _mm512_cvtph_ps(
+        _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_unpacklo_epi64(half[0], half[1])),
+                                _mm_unpacklo_epi64(half[2], half[3]), 1));
+  }
+
+  static HWY_INLINE Groups groups(const uint8_t* w, int64_t, const int8_t* x) {
+    __m512i s[4];
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; ++v) s[v] = products(w + 4 * v * kBlock, x + 128 * v);
     transpose_quarters(s);
     const __m512i sums =
         _mm512_add_epi32(_mm512_add_epi32(s[0], s[1]), _mm512_add_epi32(s[2], s[3]));
     Groups g;
     g.sums = _mm512_permutexvar_epi32(
         _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), sums);
-    g.scale = _mm512_cvtph_ps(
-        _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_unpacklo_epi64(half[0], half[1])),
-                                _mm_unpacklo_epi64(half[2], half[3]), 1));
+    g.scale = scales(w);
     g.less = _mm512_setzero_ps();
     return g;
   }
@@ -354,6 +368,8 @@ RowKernels row_kernels_vnni(tenon_dtype format) {
       return {arrange_nibbles, row<Short<TENON_DTYPE_Q5_0>>};
     case TENON_DTYPE_IQ4_NL:
       return {arrange_nibbles, row<Short<TENON_DTYPE_IQ4_NL>>};
+    case TENON_DTYPE_MXFP4:
+      return {arrange_nibbles, row<Short<TENON_DTYPE_MXFP4>>};
     case TENON_DTYPE_Q8_0:
       return {arrange_in_order, row<Short<TENON_DTYPE_Q8_0>>};
     case TENON_DTYPE_Q6_K:
