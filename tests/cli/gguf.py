@@ -221,7 +221,7 @@ def refusals(folder):
     refused(folder_with("rope", {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}),
             "'rope_type': 'dynamic' has no form in GGUF")
     refused(folder_with("act", {"hidden_act": "relu"}), "'hidden_act': 'relu' has no form in GGUF")
-    refused(folder_with("quantized", {"quantization_config": {"bits": 4}}), "'quantization_config': expected a folder that is")
+    refused(folder_with("quantized", {"quantization_config": {"bits": 4}}), "quantization_config: 'quant_method' is missing")
     refused(folder / "nowhere", "nowhere")
     deep = folder_with("deep")
     (deep / "config.json").write_text('{"model_type": "llama", "rope_scaling": {"a": ' + "[" * 200000 + "]" * 200000 + "}}")

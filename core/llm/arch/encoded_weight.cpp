@@ -58,6 +58,7 @@ class Scaled final : public EncodedWeight {
     if (dims.size() != 2 || dims[0] < 1 || dims[1] < 1)
       throw Error(TENON_UNSUPPORTED, "weight " + described(weight) + ": expected two axes");
     rows = dims[0], columns = dims[1];
+    check_scales(scale);
     const std::vector<int64_t>& s = scale.type.dims;
     const auto parts = [](int64_t size, int64_t block) { return (size + block - 1) / block; };
     if (q.may_be_rows && scale.type.elements() == 1 && s.size() <= 2)
@@ -107,10 +108,15 @@ std::string described(const Safetensors::Entry& tensor) {
          "]";
 }
 
-std::vector<float> as_floats(const Safetensors::Entry& tensor) {
+void check_scales(const Safetensors::Entry& tensor) {
   const tenon_dtype t = tensor.type.dtype;
   if (t != f32 && t != f16 && t != bf16)
     throw Error(TENON_UNSUPPORTED, "scale " + described(tensor) + ": expected f32, f16 or bf16");
+}
+
+std::vector<float> as_floats(const Safetensors::Entry& tensor) {
+  check_scales(tensor);
+  const tenon_dtype t = tensor.type.dtype;
   const size_t width = tenon_dtype_bits(t) / 8, count = tensor.data.size() / width;
   std::vector<float> out(count);
   if (t == f32) {

@@ -26,13 +26,14 @@ std::vector<float> widened(tenon_dtype type, std::span<const std::byte> source) 
   return out;
 }
 
-void permute_rope(std::vector<float>& numbers, int64_t rows, int64_t heads, bool back) {
+template <class T>
+void permute_rope(std::vector<T>& numbers, int64_t rows, int64_t heads, bool back) {
   if (rows == 0 || heads < 1 || rows % (2 * heads) != 0)
     throw Error(TENON_SHAPE_MISMATCH, std::to_string(rows) + " rows; expected a multiple of 2 * " +
                                           std::to_string(heads) + " heads");
   const size_t columns = numbers.size() / static_cast<size_t>(rows);
   const int64_t half = rows / heads / 2;
-  std::vector<float> out(numbers.size());
+  std::vector<T> out(numbers.size());
   for (int64_t h = 0; h < heads; ++h) {
     for (int64_t i = 0; i < 2 * half; ++i) {
       const int64_t paired = 2 * (i % half) + i / half, first = h * 2 * half;
@@ -44,6 +45,8 @@ void permute_rope(std::vector<float>& numbers, int64_t rows, int64_t heads, bool
   }
   numbers.swap(out);
 }
+template void permute_rope(std::vector<float>&, int64_t, int64_t, bool);
+template void permute_rope(std::vector<std::byte>&, int64_t, int64_t, bool);
 
 std::vector<std::byte> encoded(const GgufFormat& format, std::span<const float> numbers,
                                int64_t columns, unsigned threads) {
