@@ -61,6 +61,10 @@ typedef struct tenon_llm_options {
   tenon_dtype cache;          // the cache of keys and values: f32, f16 or bf16. TENON_DTYPE_NONE =
                               // compute; if that is TENON_DTYPE_NONE, too, on a cpu f16 unless the
                               // weights are f32
+  int64_t cache_tokens;       // tokens that the cache has room for, of all slots together: from the
+                              // context to slots * context; 0 = slots * context. Less than that is
+                              // possible where slots share memory: on a cpu, not for recurrent
+                              // models. A call that finds no room fails with TENON_OUT_OF_MEMORY
 } tenon_llm_options;
 
 // Opens a model: a folder with config.json and safetensors files, or a GGUF file (of several, the
@@ -93,6 +97,7 @@ typedef struct tenon_llm_facts {
   uint32_t pooling;           // of tenon_llm_embed(), by the model's files: TENON_LLM_POOLING_MEAN,
                               // CLS or LAST; 0 = one that tenon does not have
   uint32_t reserved0;
+  int64_t cache_tokens;       // that the cache has room for, of all slots together
 } tenon_llm_facts;
 
 // [any-thread]
