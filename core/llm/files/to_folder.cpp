@@ -94,7 +94,7 @@ class ToFolder {
                   .source = source,
                   .dims = dims_back(pair.change, t.dims, source),
                   .change = pair.change};
-        if (p.dims.size() == 1) p.change = Change::none;  // a bias
+        if (p.dims.size() == 1 && p.change != Change::exponent) p.change = Change::none;  // a bias
         if (pair.change == Change::keys) {
           p.change = pair.change;
           p.values = numbered("blk.*.attn_v_b.weight", layer);

@@ -178,7 +178,7 @@ class ToGguf {
                 .sources = {entry},
                 .change = pair.change};
       p.dims = changed_dims(pair.change, entry->type.dims, rows_, name);
-      if (p.dims.size() == 1) p.change = Change::none;  // a bias
+      if (p.dims.size() == 1 && p.change != Change::exponent) p.change = Change::none;  // a bias
       const bool q = pair.gguf.ends_with("attn_q"), k = pair.gguf.ends_with("attn_k");
       if (family_.permuted && (q || k)) {
         p.heads = need_size(config_, "num_attention_heads", config_file_);
