@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "llm/files/json.hpp"
+#include "llm/files/tokenizer_keys.hpp"
 #include "tenon/tenon.hpp"
 
 using namespace tenon;
@@ -77,5 +78,37 @@ TEST_SUITE("llm/convert") {
     const auto first = f.store.get<float>(TENON_SPACE_WEIGHT, layer + "mixer.A_log"),
                last = back.get<float>(TENON_SPACE_WEIGHT, layer + "mixer.A_log");
     for (size_t i = 0; i < 8; ++i) CHECK(last[i] == doctest::Approx(first[i]).epsilon(1e-6));
+  }
+
+  TEST_CASE("tokens: an id far beyond the others is refused with its token") {
+    Folder f;
+    const Json config{{"model_type", "llama"}, {"vocab_size", 8}};
+    std::filesystem::create_directory(f.path + "/model");
+    const std::string file = f.path + "/model/tokenizer.json";
+    const auto refusal = [&](int64_t id, bool added) {
+      Json tokenizer{
+          {"model", {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}}}, {"merges", Json::array()}}},
+          {"pre_tokenizer", {{"type", "ByteLevel"}}}};
+      if (added)
+        tokenizer["added_tokens"] = {{{"id", id}, {"content", "far"}}};
+      else
+        tokenizer["model"]["vocab"]["far"] = id;
+      std::ofstream(file) << tokenizer.dump();
+      GgufWriter out(f.path + "/m.gguf");
+      try {
+        set_tokenizer_keys(out, f.path + "/model", config, "gpt-2");
+      } catch (const Error& e) {
+        CHECK(e.code() == TENON_CORRUPT);
+        return std::string(e.what());
+      }
+      return std::string("converted");
+    };
+    for (const bool added : {false, true}) {
+      const std::string text = refusal(int64_t{1} << 31, added);
+      CHECK(text.find("token 'far' has the id 2147483648; expected 0 to ") != text.npos);
+      CHECK(refusal(10'000'000, added).find("token 'far' has the id 10000000") != text.npos);
+      CHECK(refusal(2, added) == "converted");
+      CHECK(refusal(1000, added) == "converted");
+    }
   }
 }
