@@ -213,7 +213,7 @@ def refusals(folder):
             "tensor 'model.layers.0.mlp.up_proj.weight' is missing")
     refused(folder_with("extra", shapes={**SHAPES, "model.layers.0.extra.weight": [1]}),
             "tensor 'model.layers.0.extra.weight' has no name in GGUF for model_type 'llama'")
-    refused(folder_with("dtype", dtype="I8"), "is i8[32,64]; expected f32, f16 or bf16")
+    refused(folder_with("dtype", dtype="I8"), "is i8[32, 64]; expected f32, f16 or bf16")
     refused(folder_with("heads", {"num_attention_heads": 5}), "q_proj.weight': 64 rows; expected a multiple of 2 * 5 heads")
     refused(folder_with("layers", {"num_hidden_layers": 1 << 20}), "'num_hidden_layers' is 1048576; expected at most 4096")
     refused(folder_with("text", {"hidden_size": "64"}), "'hidden_size' has the wrong type, 'string'")

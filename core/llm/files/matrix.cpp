@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
-#include <thread>
+
+#include "llm/threads.hpp"
 
 namespace tenon::llm::files {
 
@@ -54,23 +54,12 @@ std::vector<std::byte> encoded(const GgufFormat& format, std::span<const float> 
   const size_t rows = columns == 0 ? 0 : numbers.size() / static_cast<size_t>(columns);
   std::vector<std::byte> out(rows * row);
   const size_t workers = std::clamp<size_t>(threads, 1, std::max<size_t>(rows, 1));
-  std::vector<std::exception_ptr> failures(workers);
-  const auto work = [&](size_t worker) {
+  in_threads(workers, threads, [&](size_t worker) {
     const size_t from = rows * worker / workers, to = rows * (worker + 1) / workers;
-    try {
-      detail::check(tenon_gguf_encode(
-          format.type, numbers.data() + from * static_cast<size_t>(columns), nullptr,
-          (to - from) * static_cast<size_t>(columns), out.data() + from * row, (to - from) * row));
-    } catch (...) {
-      failures[worker] = std::current_exception();
-    }
-  };
-  std::vector<std::jthread> others;  // joined also if one cannot be made
-  for (size_t i = 1; i < workers; ++i) others.emplace_back(work, i);
-  work(0);
-  for (std::jthread& t : others) t.join();
-  for (const auto& failure : failures)
-    if (failure) std::rethrow_exception(failure);
+    detail::check(tenon_gguf_encode(
+        format.type, numbers.data() + from * static_cast<size_t>(columns), nullptr,
+        (to - from) * static_cast<size_t>(columns), out.data() + from * row, (to - from) * row));
+  });
   return out;
 }
 

@@ -8,6 +8,7 @@
 #include <set>
 #include <thread>
 
+#include "llm/dims_text.hpp"
 #include "llm/embedding.hpp"
 #include "llm/files/change.hpp"
 #include "llm/files/config_keys.hpp"
@@ -36,9 +37,7 @@ struct Planned {
 };
 
 std::string text_of(const TensorType& type) {
-  std::string text;
-  for (const int64_t d : type.dims) text += (text.empty() ? "" : ",") + std::to_string(d);
-  return std::string(sdk::dtype_name(type.dtype)) + "[" + text + "]";
+  return std::string(sdk::dtype_name(type.dtype)) + dims_text(type.dims);
 }
 
 class ToGguf {
