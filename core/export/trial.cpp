@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ir/rewrite.hpp"
+#include "ops/record.hpp"
 
 namespace tenon::core::onnx {
 namespace {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pools hidden states, and embeds texts one after the other in a slot.
+// Pools hidden states.
 #include "llm/embedding.hpp"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 
-#include "llm/engine.hpp"
 #include "llm/json_text.hpp"
 #include "llm/model_folder.hpp"
 
@@ -117,46 +116,6 @@ void normalize(std::span<float> vector) {
   if (squares == 0) return;
   const double length = std::sqrt(squares);
   for (float& v : vector) v = static_cast<float>(v / length);
-}
-
-std::vector<float> Engine::embed(std::span<const std::vector<int64_t>> texts,
-                                 const EmbedOptions& options) {
-  clear(options.slot);
-  Pool pool(options.pooling ? *options.pooling : own_pooling(config()), config().dim);
-  int64_t done = 0, all = 0;  // tokens
-  // All is checked before any is read.
-  for (size_t i = 0; i < texts.size(); ++i) {
-    const auto size = static_cast<int64_t>(texts[i].size());
-    const std::string where = "embed: text " + std::to_string(i) + ": ";
-    if (size < 1 || size > context())
-      throw Error(TENON_INVALID_ARGUMENT, where + "expected 1 to " + std::to_string(context()) +
-                                              " tokens, the context, got " + std::to_string(size));
-    for (const int64_t token : texts[i])
-      if (token < 0 || token >= config().vocab)
-        throw Error(TENON_INVALID_ARGUMENT, where + "expected token ids from 0 to " +
-                                                std::to_string(config().vocab - 1) + ", got " +
-                                                std::to_string(token));
-    all += size;
-  }
-  const auto take = [&](std::span<const float> rows) { pool.add(rows); };
-  const auto progress = [&](int64_t read, int64_t) {
-    return !options.progress || options.progress(done + read, all);
-  };
-  std::vector<float> out;
-  out.reserve(texts.size() * static_cast<size_t>(config().dim));
-  try {
-    for (const std::vector<int64_t>& text : texts) {
-      hidden({options.slot, text}, take, progress);
-      const std::vector<float> vector = pool.take(options.normalize);
-      out.insert(out.end(), vector.begin(), vector.end());
-      done += static_cast<int64_t>(text.size());
-      clear(options.slot);
-    }
-  } catch (...) {
-    clear(options.slot);
-    throw;
-  }
-  return out;
 }
 
 }  // namespace tenon::llm

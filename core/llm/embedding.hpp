@@ -14,6 +14,9 @@
 
 namespace tenon::llm {
 
+// Sequences beside the slots for texts that are read together, where the cache consists of blocks.
+inline constexpr int64_t kTextSequences = 32;
+
 // For Engine::embed(). It uses and clears the slot, also if it fails.
 struct EmbedOptions {
   int64_t slot = 0;

@@ -143,12 +143,15 @@ class Engine {
   // norm, some tokens at a time: rows [tokens, dim].
   void hidden(const Piece& piece, const std::function<void(std::span<const float> rows)>& take,
               const std::function<bool(int64_t read, int64_t total)>& progress = {});
-  // One vector [dim] for each text: embedding.hpp.
+  // One vector [dim] for each text: embedding.hpp. Short texts are read together, in sequences beside
+  // the slots or in free slots. The bits are those of each text alone where they do not depend on
+  // other sequences: README.md.
   std::vector<float> embed(std::span<const std::vector<int64_t>> texts,
                            const EmbedOptions& options);
 
  private:
   struct Parts;
+  struct Embedding;
   std::unique_ptr<Parts> parts_;
 };
 

@@ -12,6 +12,7 @@
 
 #include "llm/arch/step.hpp"
 #include "llm/cache_blocks.hpp"
+#include "llm/embedding.hpp"
 #include "llm/engine.hpp"
 #include "llm/sequence_cache.hpp"
 
@@ -87,6 +88,7 @@ struct Engine::Parts {
     const auto make = [&](bool blocks) {
       CacheShape& c = shape_of_cache;
       c.block = blocks ? kBlock : 0;
+      c.slots = options.slots + (blocks ? kTextSequences : 0);
       c.blocks = !blocks                    ? 0
                  : options.cache_tokens > 0 ? c.blocks_of(options.cache_tokens)
                                             : options.slots * c.blocks_of(context);

@@ -26,6 +26,7 @@ class Session {
 
   const ModelConfig& config() const { return engine_.config(); }
   int64_t context() const { return engine_.context(); }
+  int64_t cache_tokens() const { return engine_.cache_tokens(); }
   int64_t slots() const { return engine_.slots(); }
   const AnswerVocab& vocab() const { return *vocab_; }
   bool has_text() const { return text_.has_value(); }

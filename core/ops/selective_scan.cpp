@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records of the selective_scan family: selective_scan selective_scan_backward. The decompositions
 // are scans over the steps; each step computes all states at once.
+#include <algorithm>
+
 #include "ops/control.hpp"
 #include "ops/padded.hpp"
 #include "ops/table.hpp"

@@ -50,6 +50,9 @@ int main(void) {
   REFUSED(tenon_llm_open(NULL, str(path), NULL, &llm), TENON_INVALID_ARGUMENT, "runtime is NULL");
   REFUSED(tenon_llm_open(runtime, str(path), NULL, NULL), TENON_INVALID_ARGUMENT,
           "out_llm is NULL");
+  options.products = 0, options.cache_tokens = -1;
+  REFUSED(tenon_llm_open(runtime, str(path), &options, &llm), TENON_INVALID_ARGUMENT,
+          "cache_tokens: expected 0 or more, got -1");
   // A caller whose struct ends behind `device`.
   options.struct_size = offsetof(tenon_llm_options, context);
   CHECK(!tenon_llm_open(runtime, str(path), &options, &llm));
@@ -60,6 +63,9 @@ int main(void) {
   facts.layers = -5;
   CHECK(!tenon_llm_get_facts(llm, &facts));
   CHECK(facts.vocab == 262 && facts.layers == -5);
+  facts.struct_size = sizeof facts;
+  CHECK(!tenon_llm_get_facts(llm, &facts));
+  CHECK(facts.cache_tokens >= facts.context && facts.cache_tokens < facts.context + 96);
   REFUSED(tenon_llm_get_facts(llm, NULL), TENON_INVALID_ARGUMENT, "out_facts is NULL");
   REFUSED(tenon_llm_get_facts(NULL, &facts), TENON_INVALID_ARGUMENT, "llm is NULL");
 

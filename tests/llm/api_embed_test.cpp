@@ -68,6 +68,32 @@ TEST_SUITE("llm/api embeddings") {
     CHECK(e.embed(two).size() == 64);
   }
 
+  TEST_CASE("embed: texts that are read together have the bits of each alone") {
+    std::vector<Tokens> texts;
+    for (size_t i = 0; i < 60; ++i) texts.push_back(long_text(1 + i * 7 % 23));
+    for (const size_t size : {40, 128, 129, 37, 90, 1, 33, 64}) texts.push_back(long_text(size));
+    for (const char* model : {"tiny", "tiny.gguf"})
+      for (const int64_t cache : {0, 512}) {  // of the second one, all at a time have no room
+        Engine e(rig().runtime, path_of(model),
+                 {.device = "cpu", .slots = 2, .cache_tokens = cache});
+        const Tokens other{1, 2, 3};
+        const std::vector<Engine::Part> part{{1, other}};
+        e.step(part);
+        for (const Pooling pooling : {Pooling::mean, Pooling::cls, Pooling::last}) {
+          const EmbedOptions how{.pooling = pooling};
+          const Vector all = e.embed(texts, how);
+          REQUIRE(all.size() == texts.size() * 32);
+          for (size_t i = 0; i < texts.size(); ++i) {
+            CAPTURE(i);
+            const auto row = all.begin() + static_cast<ptrdiff_t>(32 * i);
+            CHECK(Vector(row, row + 32) == embed(e, texts[i], how));
+          }
+        }
+        CHECK(e.length(0) == 0);
+        CHECK(e.length(1) == 3);
+      }
+  }
+
   TEST_CASE("embed: pooling") {
     Engine& e = rig().engine;
     CHECK(e.facts().pooling == Pooling::mean);

@@ -409,9 +409,30 @@ TEST_SUITE("llm/api") {
     CHECK(text_of("tiny", {.context = -1}).find("context: expected 0 or more") !=
           std::string::npos);
     CHECK(text_of("tiny", {.slots = -1}).find("slots") != std::string::npos);
+    CHECK(text_of("tiny", {.device = "cpu", .cache_tokens = 511})
+              .find("expected a cache of at least 512 tokens, the context, got 511") !=
+          std::string::npos);
     CHECK(text_of("tiny", {.compute = i32}).find("compute: expected f32") != std::string::npos);
     CHECK(text_of("tiny", {.cache = i32}).find("cache: expected f32") != std::string::npos);
     CHECK(text_of("tiny", {.device = "nowhere"}).find("nowhere") != std::string::npos);
+  }
+
+  TEST_CASE("open: the memory of the cache may be less than slots * context") {
+    Engine small(rig().runtime, path_of("tiny"),
+                 {.device = "cpu", .slots = 4, .cache_tokens = 600});
+    CHECK(small.facts().slots == 4);
+    // Whole blocks.
+    CHECK(small.facts().cache_tokens >= 600);
+    CHECK(small.facts().cache_tokens < 600 + 96);
+    CHECK(rig().engine.facts().cache_tokens >= 2 * 512);
+    const Tokens a(500, 65), b(500, 66);
+    const std::vector<Engine::Part> first{{0, a}}, second{{1, b}};
+    small.step(first);
+    CHECK(code_of([&] { small.step(second); }) == TENON_OUT_OF_MEMORY);
+    CHECK(small.length(1) == 0);
+    small.truncate(0, 0);
+    small.step(second);
+    CHECK(small.length(1) == 500);
   }
 
   TEST_CASE("open: a cache in half precision changes logits a little") {

@@ -3,7 +3,7 @@
 logits as the merged weights do, and what tenon does not know is refused by name.
 
 lora.py TENON LLM_PROBE"""
-import array, json, pathlib, random, shutil, subprocess, sys, tempfile
+import array, json, math, pathlib, random, shutil, subprocess, sys, tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
 import tiny_model
@@ -81,6 +81,53 @@ def merged(folder, model, factors, scale):
     return folder
 
 
+def gpt2(at):
+    """Its folders have [in, out]. fan_in_fan_out says so, but the model decides, as with PEFT: a file that contradicts it, and a
+    model of the other kind with it, is read as if it did not."""
+    source, width, vocabulary = random.Random(5), 16, 262
+    config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": width, "n_layer": 1, "n_head": 2,
+              "n_positions": 64, "vocab_size": vocabulary, "eos_token_id": 0, "tie_word_embeddings": True}
+    shapes = {"wte.weight": [vocabulary, width], "wpe.weight": [64, width], "ln_f.weight": [width], "ln_f.bias": [width]}
+    for name, dims in {"ln_1": [width], "attn.c_attn": [width, 3 * width], "attn.c_proj": [width, width], "ln_2": [width],
+                       "mlp.c_fc": [width, 4 * width], "mlp.c_proj": [4 * width, width]}.items():
+        shapes |= {f"h.0.{name}.weight": dims, f"h.0.{name}.bias": dims[-1:]}
+    model = at / "gpt2"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps(config))
+    shutil.copy(at / "model" / "tokenizer.json", model)
+    weights = {f"transformer.{name}": (dims, [source.gauss(0, 0.4) for _ in range(math.prod(dims))])
+               for name, dims in shapes.items()}
+    write_tensors(model / "model.safetensors", weights)
+    factors = {}
+    for name in ("attn.c_attn", "mlp.c_proj"):
+        i, o = shapes[f"h.0.{name}.weight"]
+        factors[f"transformer.h.0.{name}"] = (matrix(source, RANK, i, 0.3), matrix(source, o, RANK, 0.3))
+    for module, (a, b) in factors.items():
+        (i, o), numbers = weights[module + ".weight"]
+        for k in range(i):
+            for n in range(o):
+                numbers[k * o + n] += ALPHA / RANK * sum(b[n][r] * a[r][k] for r in range(RANK))
+    whole = at / "gpt2_whole"
+    shutil.copytree(model, whole)
+    write_tensors(whole / "model.safetensors", weights)
+    expected = logits(at, whole)
+    check("gpt2: a change is seen", differ(expected, logits(at, model)) > 0.1)
+    for fan in (True, False):
+        adapter = write_adapter(at / f"gpt2_{fan}", factors, fan_in_fan_out=fan)
+        check(f"gpt2: fan_in_fan_out {fan}", differ(logits(at, model, "--lora", adapter), expected) < 1e-4)
+        for target in (at / f"gpt2_{fan}.gguf", at / f"gpt2_{fan}_merged"):
+            done = subprocess.run([TENON, "llm", "convert", model, target, "--lora", adapter], capture_output=True, text=True)
+            check(f"gpt2: convert to {target.name}", done.returncode == 0, done.stderr)
+            check(f"gpt2: merged in {target.name}", differ(logits(at, target), expected) < 1e-4)
+    # What tenon learns says what PEFT would say.
+    (at / "data.txt").write_text("learn this text. " * 40)
+    done = subprocess.run([TENON, "llm", "tune", model, "--data", at / "data.txt", "--output", at / "gpt2_tuned", "--steps", "1",
+                           "--device", "cpu"], capture_output=True, text=True)
+    check("gpt2: tune", done.returncode == 0, done.stderr)
+    tuned = at / "gpt2_tuned" / "adapter_config.json"
+    check("gpt2: fan_in_fan_out of a new adapter", tuned.exists() and json.loads(tuned.read_text())["fan_in_fan_out"] is True)
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         at = pathlib.Path(folder)
@@ -101,6 +148,9 @@ def main():
         check("twice a half", differ(logits(at, model, "--lora-half", adapter, "--lora-half", adapter), with_adapter) < 1e-4)
         root = changed(at / "rslora", adapter, use_rslora=True, lora_alpha=ALPHA / RANK ** 0.5)
         check("rslora", differ(logits(at, model, "--lora", root), with_adapter) < 1e-4)
+        fan = changed(at / "fan", adapter, fan_in_fan_out=True)
+        check("fan_in_fan_out of a Llama", logits(at, model, "--lora", fan) == with_adapter)
+        gpt2(at)
         pattern = changed(at / "pattern", adapter, alpha_pattern={"layers.0.*": 0, "layers\\.1\\..*": 0})
         check("patterns of alpha", differ(logits(at, model, "--lora", pattern), plain) < 1e-6)
 

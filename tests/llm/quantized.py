@@ -151,10 +151,60 @@ def packed(bits, group, symmetric, minus_one=False, awq=False, order=True):
     return encode
 
 
+def pack_quantized(bits, group, shape=True):
+    """compressed-tensors: words along inputs, a scale for each group of a row."""
+    per, middle = 32 // bits, 2**(bits - 1)
+
+    def encode(name, dims, w):
+        rows, columns = dims
+        size = columns if group < 0 else group
+        groups = -(-columns // size)
+        scales, stored, numbers = [], [0] * (rows * -(-columns // per)), []
+        for r in range(rows):
+            row = w[r * columns:(r + 1) * columns]
+            scales += [as_half(max(map(abs, row[g * size:(g + 1) * size])) / (middle - 1)) for g in range(groups)]
+            for c, value in enumerate(row):
+                scale = scales[r * groups + c // size]
+                level = max(-middle, min(middle - 1, round(value / scale)))
+                stored[r * -(-columns // per) + c // per] |= level + middle << bits * (c % per)
+                numbers.append(level * scale)
+        module = name.removesuffix("weight")
+        out = {module + "weight_packed": ("I32", [rows, -(-columns // per)], words(stored)),
+               module + "weight_scale": ("F16", [rows, groups], halves(scales))}
+        if shape:
+            out[module + "weight_shape"] = ("I64", [2], struct.pack("<2q", rows, columns))
+        return out, numbers
+
+    return encode
+
+
 def probe(folder, *options):
-    pathlib.Path(folder, "ids").write_text(" ".join(map(str, IDS)))
-    subprocess.run([PROBE, folder, f"{folder}/ids", f"{folder}/logits", "cpu", "prefill", *options], check=True)
-    return array.array("f", pathlib.Path(folder, "logits").read_bytes())
+    ids, logits = pathlib.Path(f"{folder}.ids"), pathlib.Path(f"{folder}.logits")
+    ids.write_text(" ".join(map(str, IDS)))
+    subprocess.run([PROBE, folder, ids, logits, "cpu", "prefill", *options], check=True)
+    return array.array("f", logits.read_bytes())
+
+
+def convert(name, coded, plain, expected):
+    """GGUF files and plain folders that are made of a quantized folder and of the one with its numbers have the same logits."""
+    for end, kind in ((".gguf", None), ("_f32", "F32"), (".f16.gguf", "F16"), ("_bf16", "BF16")):
+        logits = []
+        for source in (coded, plain) if kind in ("F16", "BF16") else (coded,):
+            done = subprocess.run([TENON, "llm", "convert", source, f"{source}{end}", *(("--type", kind) if kind else ())],
+                                  capture_output=True, text=True)
+            if done.returncode != 0:
+                sys.exit(f"{name} to {kind}: {done.stderr}")
+            logits.append(probe(f"{source}{end}", "--products", "f32"))
+        error = max(abs(a - b) for a, b in zip(logits[0], logits[1] if len(logits) > 1 else expected, strict=True))
+        if error > 1e-5 * max(map(abs, expected)):
+            print(f"BAD {name} to {kind}: error {error:.1e}")
+            failures.append(name)
+    # Weights whose numbers blocks have are these blocks.
+    blocks = next((b for b in ("q4_0", "q5_0", "q8_0") if name.endswith(b)), None)
+    types = subprocess.run([TENON, "inspect", f"{coded}.gguf"], capture_output=True, text=True).stdout
+    if blocks and types.lower().count(blocks) < 7:
+        print(f"BAD {name}: expected {blocks} in {types}")
+        failures.append(name)
 
 
 def compare(name, config, encode, place):
@@ -174,6 +224,7 @@ def compare(name, config, encode, place):
     settings = json.loads((coded / "config.json").read_text())
     (coded / "config.json").write_text(json.dumps(settings | {"quantization_config": config}))
     mine, other = probe(coded, "--products", "f32"), probe(plain)
+    convert(name, coded, plain, other)
     scale = max(map(abs, other))
     error = max(abs(a - b) for a, b in zip(mine, other, strict=True)) / scale
     rounded = math.sqrt(sum((a - b) ** 2 for a, b in zip(probe(coded, "--products", "int8"), other)) /
@@ -213,12 +264,20 @@ def main():
         "gptq_plain": (gptq(4, 16), packed(4, 16, True, True)),
         "gptq_q8_0": (gptq(8, 64, desc_act=True), packed(8, 64, True, True)),
         "gptq_8_asym": (gptq(8, 32, sym=False), packed(8, 32, False, True)),
+        "packed_q4_0": (compressed("pack", "group", num_bits=4, type="int", group_size=32, actorder="weight"), pack_quantized(4, 32)),
+        "packed_rows": (compressed("pack", "channel", num_bits=4, type="int"), pack_quantized(4, -1, shape=False)),
+        "packed_8_q8_0": (compressed("pack", "channel", type="int"), pack_quantized(8, -1)),
+        "packed_plain": (compressed("pack", "group", num_bits=4, type="int", group_size=12), pack_quantized(4, 12)),
         "awq": (awq(32), packed(4, 32, False, awq=True)),
         "awq_plain": (awq(16), packed(4, 16, False, awq=True)),
     }
     with tempfile.TemporaryDirectory() as place:
         for name, (config, encode) in cases.items():
             compare(name, config, encode, place)
+        # A model of its own is not written over.
+        done = subprocess.run([TENON, "llm", "convert", f"{place}/awq", f"{place}/awq"], capture_output=True, text=True)
+        if done.returncode == 0 or "expected another folder" not in done.stderr:
+            failures.append(f"same folder: {done}")
         # The command opens such folders, too, and names what it refuses.
         run = lambda folder: subprocess.run([TENON, "llm", "run", folder, "--device", "cpu", "--ids", "1,2", "--tokens", "3",
                                              "--ignore-end"], capture_output=True, text=True)

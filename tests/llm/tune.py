@@ -62,6 +62,16 @@ def bits(at, model, data):
     check("--checkpoint changes no loss", near < 1e-5, near)
     tune(*base, "--output", at / "whole_plain", fails="--force replaces")
     tune(*base, "--output", model, fails="expected a new or empty folder")
+    # What cannot be saved is told before the training.
+    for name in ("adapter_model.safetensors", "adapter_config.json", "tuning.json", "optimizer.safetensors"):
+        taken = at / f"taken_{name}"
+        (taken / name / "deeper").mkdir(parents=True)
+        for more in ((), ("--force",)):
+            out = tune(*base, *more, "--output", taken, fails=f"{name}: is a directory, expected a file")
+            check("no step was made", out == "", out)
+    (at / "a_file").write_text("")
+    tune(*base, "--output", at / "a_file", fails="a_file: create: ")
+    tune(*base, "--output", at / "a_file" / "deeper", fails="deeper: create: ")
 
 
 def loss_of(at, model, adapter, ids):

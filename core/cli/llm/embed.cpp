@@ -86,23 +86,32 @@ int embed(const Args& args) {
     return !interrupt.raised();
   };
   std::vector<float> all;
-  for (size_t i = 0; i < texts.size() && std::cout; ++i) {
-    std::vector<float> vector;
+  const auto dim = static_cast<size_t>(engine.config().dim);
+  // Some at a time: results come soon, and short texts are read together.
+  constexpr size_t kTogether = 64;
+  for (size_t first = 0; first < texts.size() && std::cout; first += kTogether) {
+    const size_t count = std::min(kTogether, texts.size() - first);
+    std::vector<std::vector<int64_t>> ids;
+    for (size_t i = first; i < first + count; ++i) ids.push_back(texts[i].ids);
+    std::vector<float> vectors;
     try {
-      vector = engine.embed({&texts[i].ids, 1}, options);
+      vectors = engine.embed(ids, options);
     } catch (const Error& e) {
       if (interrupt.raised()) return kInterrupted;
-      throw Error(e.code(), texts[i].name + ": " + e.what());
+      const std::string to = count > 1 ? " to " + texts[first + count - 1].name : "";
+      throw Error(e.code(), texts[first].name + to + ": " + e.what());
     }
-    done += static_cast<int64_t>(texts[i].ids.size());
+    for (const auto& text : ids) done += static_cast<int64_t>(text.size());
     if (!output.empty()) {
-      all.insert(all.end(), vector.begin(), vector.end());
+      all.insert(all.end(), vectors.begin(), vectors.end());
       continue;
     }
     progress.clear();
-    std::cout << "{\"index\": " << i << ", \"tokens\": " << texts[i].ids.size()
-              << ", \"embedding\": " << llm::json_list(vector) << "}\n"
-              << std::flush;
+    for (size_t i = 0; i < count; ++i)
+      std::cout << "{\"index\": " << first + i << ", \"tokens\": " << ids[i].size()
+                << ", \"embedding\": " << llm::json_list(std::span(vectors).subspan(i * dim, dim))
+                << "}\n";
+    std::cout << std::flush;
   }
   progress.clear();
   trace.save();

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // tenon llm tune: fine-tunes a language model of a Hugging Face folder or a GGUF file with an adapter.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -13,7 +11,7 @@
 #include "cli/llm/options.hpp"
 #include "cli/llm/tuning.hpp"
 #include "cli/lm/lines.hpp"
-#include "cli/lm/lock.hpp"
+#include "cli/lm/output.hpp"
 #include "cli/lm/save.hpp"
 #include "cli/modes.hpp"
 #include "cli/progress.hpp"
@@ -91,15 +89,12 @@ struct Place {
   std::optional<lm::FolderLock> lock;
 };
 
-// A folder that cannot be written is told before the work.
+// A folder to which the adapter cannot be saved is told before the work.
 void take_folder(Place& place, const Args& args) {
-  std::error_code error;
-  fs::create_directories(place.folder, error);
-  if (error) throw Error(TENON_IO_ERROR, place.folder + ": create: " + error.message());
-  if (::access(place.folder.c_str(), W_OK) != 0)
-    throw Error(TENON_IO_ERROR, place.folder + ": cannot be written");
-  place.lock.emplace(place.folder);
+  lm::take_folder(place.folder, place.lock);
+  lm::check_places(place.folder);
   const bool resumes = args.has("--resume");
+  std::error_code error;
   if (resumes && fs::equivalent(args.text("--resume"), place.folder, error))
     return lm::finish_save(place.folder);
   const std::vector<std::string> files = lm::model_files_in(place.folder);
@@ -252,7 +247,7 @@ class Run {
     if (more && t_.done_steps % eval_every_ == 0 && !measure()) return false;
     if (more && save_every_ > 0 && t_.done_steps % save_every_ == 0) {
       const double before = progress_->seconds();
-      save_meanwhile();
+      lm::save_meanwhile(*progress_, t_.done_steps, [this] { save(); });
       mark_ += progress_->seconds() - before;
     }
     return true;
@@ -262,17 +257,6 @@ class Run {
     t_.choices = runtime_.choices();
     save_tuning(place_.folder, t_, tuner_);
     kept_ = "the last save is of step " + std::to_string(t_.done_steps);
-  }
-  // A disk that is full now may have room at the next save.
-  void save_meanwhile() {
-    try {
-      save();
-    } catch (const Error& e) {
-      if (e.code() != TENON_IO_ERROR) throw;
-      progress_->clear();
-      std::cerr << "tenon: step " << t_.done_steps << " was not saved: " << e.what()
-                << "; the training continues\n";
-    }
   }
 
   const Args& args_;

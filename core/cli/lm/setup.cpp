@@ -2,8 +2,6 @@
 // Checks the options of lm train, and makes the initial weights or loads the stored ones.
 #include "cli/lm/setup.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -12,6 +10,7 @@
 
 #include "cli/input.hpp"
 #include "cli/lm/config.hpp"
+#include "cli/lm/output.hpp"
 #include "cli/lm/room.hpp"
 #include "cli/lm/save.hpp"
 #include "cli/modes.hpp"
@@ -178,24 +177,10 @@ void name_differences(const Args& args, const Config& c, const TrainingState& s)
         << "tenon: --config differs from the stored model; the stored configuration is used\n";
 }
 
-// A folder that cannot be written, or that another training writes to, is told before the work,
-// not after.
-void take_out(Training& t) {
-  std::error_code error;
-  fs::create_directories(t.out, error);
-  if (error) throw Error(TENON_IO_ERROR, t.out + ": create: " + error.message());
-  if (::access(t.out.c_str(), W_OK) != 0)
-    throw Error(TENON_IO_ERROR, t.out + ": cannot be written");
-  t.lock.emplace(t.out);
-}
-
 // A new training replaces no files unasked, ours or anyone's.
 void check_nothing_is_replaced(const std::string& out, bool force) {
+  check_places(out);
   const std::vector<std::string> files = model_files_in(out);
-  std::error_code error;
-  for (const std::string& f : files)
-    if (f != ".saved" && fs::is_directory(fs::symlink_status(fs::path(out) / f, error)))
-      throw Error(TENON_INVALID_ARGUMENT, out + "/" + f + ": is a directory, expected a file");
   if (files.empty() || force) return;
   std::string names;
   for (const std::string& f : files) names += (names.empty() ? "" : ", ") + f;
@@ -216,7 +201,7 @@ void resume(const Args& args, Store& store, Training& t) {
   if (in_place)
     args.refuse({"--force"}, "has no effect with --resume, which replaces the files of its folder");
   // What is gone on from must not change any more. A folder that is missing is not to be made.
-  if (fs::is_directory(t.out, error)) take_out(t);
+  if (fs::is_directory(t.out, error)) take_folder(t.out, t.lock);
   if (t.lock && !in_place) check_nothing_is_replaced(t.out, args.has("--force"));
   read_one_save(from, [&] {
     const bool sums = load_accumulates(from);
@@ -263,7 +248,7 @@ void begin(const Args& args, Training& t) {
   s.seed = static_cast<uint64_t>(args.integer("--seed", 0, 0, INT64_MAX));
   std::error_code error;
   if (fs::is_directory(t.out, error)) {
-    take_out(t);
+    take_folder(t.out, t.lock);
     check_nothing_is_replaced(t.out, args.has("--force"));
   }
   t.data.emplace(args.list("--text"));
@@ -313,7 +298,7 @@ void start_training(const Args& args, const Runtime& runtime, Store& store, Trai
       std::min(args.integer("--stop-after", t.state.total_steps, 0, 1 << 30), t.state.total_steps);
   t.state.options = args.given(kKept);
   if (!t.lock) {
-    take_out(t);
+    take_folder(t.out, t.lock);
     check_nothing_is_replaced(t.out, args.has("--force"));  // it may have come meanwhile
   }
   finish_save(t.out);

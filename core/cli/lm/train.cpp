@@ -9,6 +9,7 @@
 
 #include "cli/interrupt.hpp"
 #include "cli/lm/lines.hpp"
+#include "cli/lm/output.hpp"
 #include "cli/lm/room.hpp"
 #include "cli/lm/setup.hpp"
 #include "cli/lm/step.hpp"
@@ -150,7 +151,7 @@ class Run {
     }
     if (more && save_every_ > 0 && s_.done_steps % save_every_ == 0) {
       const double before = progress_.seconds();
-      save_meanwhile();
+      save_meanwhile(progress_, s_.done_steps, [this] { save(); });
       mark_ += progress_.seconds() - before;  // the rate told is that of steps
     }
     return true;
@@ -167,17 +168,6 @@ class Run {
     if (!std::isfinite(s_.held_out.back().second)) not_finite("the held-out loss");
     stepper_.without_sums([&] { save_checkpoint(t_.out, t_.config, s_, store_); });
     kept_ = "the last save is of step " + std::to_string(s_.done_steps);
-  }
-  // A disk that is full now may have room at the next save.
-  void save_meanwhile() {
-    try {
-      save();
-    } catch (const Error& e) {
-      if (e.code() != TENON_IO_ERROR) throw;
-      progress_.clear();
-      std::cerr << "tenon: step " << s_.done_steps << " was not saved: " << e.what()
-                << "; the training continues\n";
-    }
   }
 
   Training& t_;

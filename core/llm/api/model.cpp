@@ -76,6 +76,9 @@ EngineOptions options_of(const tenon_llm_options& o) {
   out.products = products_of(o.products);
   out.compute = dtype_of(o.compute, "compute");
   out.cache = dtype_of(o.cache, "cache");
+  if (o.cache_tokens < 0)
+    refuse("cache_tokens: expected 0 or more, got " + std::to_string(o.cache_tokens));
+  out.cache_tokens = o.cache_tokens;
   return out;
 }
 
@@ -147,6 +150,7 @@ tenon_status* tenon_llm_get_facts(const tenon_llm* llm, tenon_llm_facts* out_fac
     f.has_chat_template = s.has_text() && s.text().has_chat();
     f.bos_token = s.has_text() ? s.text().tokenizer().bos().value_or(-1) : -1;
     f.recurrent = c.recurrent();
+    f.cache_tokens = s.cache_tokens();
     f.pooling = c.other_pooling.empty() ? kPoolings[static_cast<size_t>(c.pooling)] : 0;
     give(need(out_facts, "out_facts"), f, "out_facts");
   });

@@ -51,6 +51,13 @@ bool ConfigReader::is_text(std::string_view key) const {
   return j && j->is_string();
 }
 
+std::vector<std::string> ConfigReader::keys() const {
+  std::vector<std::string> out;
+  for (const auto& [key, value] : object_.items())
+    if (!value.is_null()) out.push_back(key);
+  return out;
+}
+
 void ConfigReader::wrong_form(std::string_view key, const char* expected) const {
   const Json* const j = peek(key);
   throw Error(TENON_CORRUPT, where_ + ": " + short_key(key) + " has the wrong form; expected " +

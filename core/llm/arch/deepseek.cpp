@@ -34,8 +34,9 @@ void read_common(ConfigReader& r, ModelConfig& c) {
   MoeConfig& m = c.moe;
   m.experts = r.size("n_routed_experts", {}, 1 << 16);
   m.ffn = r.size("moe_intermediate_size");
-  m.shared_ffn = m.ffn * r.integer("n_shared_experts", 0);
-  if (m.shared_ffn < 0 || m.shared_ffn > 1 << 22) r.refuse("n_shared_experts", "0 to 64");
+  const int64_t shared = r.integer("n_shared_experts", 0);
+  if (shared < 0 || shared > 64) r.refuse("n_shared_experts", "0 to 64");
+  m.shared_ffn = m.ffn * shared;
   m.per_token = r.size("num_experts_per_tok", {}, m.experts);
   m.scaling = r.positive("routed_scaling_factor", 1);
   if (r.size("moe_layer_freq", 1) != 1) r.refuse("moe_layer_freq", "1");

@@ -6,8 +6,10 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <exception>
 #include <thread>
+
+#include "llm/dims_text.hpp"
+#include "llm/threads.hpp"
 
 namespace tenon::llm {
 namespace {
@@ -18,25 +20,11 @@ constexpr int64_t kRows = 64;
 // Calls work(first, count) for all rows, a few at a time.
 void by_rows(int64_t rows, int64_t columns, const std::function<void(int64_t, int64_t)>& work) {
   const int64_t parts = (rows + kRows - 1) / kRows;
-  const int64_t most = rows * columns < (1 << 20) ? 1 : std::thread::hardware_concurrency();
-  const auto threads =
-      static_cast<size_t>(std::clamp<int64_t>(most, 1, std::min<int64_t>(parts, 64)));
-  std::vector<std::exception_ptr> failures(threads);
-  const auto run = [&](size_t thread) {
-    try {
-      for (auto p = static_cast<int64_t>(thread); p < parts; p += static_cast<int64_t>(threads))
-        work(p * kRows, std::min(kRows, rows - p * kRows));
-    } catch (...) {
-      failures[thread] = std::current_exception();
-    }
-  };
-  {
-    std::vector<std::jthread> others;  // joined also if one cannot be made
-    for (size_t i = 1; i < threads; ++i) others.emplace_back(run, i);
-    run(0);
-  }
-  for (const auto& failure : failures)
-    if (failure) std::rethrow_exception(failure);
+  const unsigned most = rows * columns < (1 << 20) ? 1 : std::thread::hardware_concurrency();
+  in_threads(static_cast<size_t>(parts), std::min(most, 64u), [&](size_t part) {
+    const int64_t first = static_cast<int64_t>(part) * kRows;
+    work(first, std::min(kRows, rows - first));
+  });
 }
 
 // The numbers of f8e4m3: no infinities, and one NaN per sign.
@@ -58,6 +46,7 @@ class Scaled final : public EncodedWeight {
     if (dims.size() != 2 || dims[0] < 1 || dims[1] < 1)
       throw Error(TENON_UNSUPPORTED, "weight " + described(weight) + ": expected two axes");
     rows = dims[0], columns = dims[1];
+    check_scales(scale);
     const std::vector<int64_t>& s = scale.type.dims;
     const auto parts = [](int64_t size, int64_t block) { return (size + block - 1) / block; };
     if (q.may_be_rows && scale.type.elements() == 1 && s.size() <= 2)
@@ -101,16 +90,19 @@ class Scaled final : public EncodedWeight {
 }  // namespace
 
 std::string described(const Safetensors::Entry& tensor) {
-  std::string dims;
-  for (const int64_t d : tensor.type.dims) dims += (dims.empty() ? "" : ", ") + std::to_string(d);
-  return "'" + tensor.name + "' " + std::string(sdk::dtype_name(tensor.type.dtype)) + "[" + dims +
-         "]";
+  return "'" + tensor.name + "' " + std::string(sdk::dtype_name(tensor.type.dtype)) +
+         dims_text(tensor.type.dims);
 }
 
-std::vector<float> as_floats(const Safetensors::Entry& tensor) {
+void check_scales(const Safetensors::Entry& tensor) {
   const tenon_dtype t = tensor.type.dtype;
   if (t != f32 && t != f16 && t != bf16)
     throw Error(TENON_UNSUPPORTED, "scale " + described(tensor) + ": expected f32, f16 or bf16");
+}
+
+std::vector<float> as_floats(const Safetensors::Entry& tensor) {
+  check_scales(tensor);
+  const tenon_dtype t = tensor.type.dtype;
   const size_t width = tenon_dtype_bits(t) / 8, count = tensor.data.size() / width;
   std::vector<float> out(count);
   if (t == f32) {

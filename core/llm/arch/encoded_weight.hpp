@@ -38,12 +38,16 @@ using FindTensor = std::function<const Safetensors::Entry*(const std::string& na
 std::unique_ptr<EncodedWeight> scaled_weight(const Safetensors::Entry& weight,
                                              const Safetensors::Entry& scale,
                                              const Quantization& quantization);
-// module: the name in front of ".qweight".
+// What the names of the integers end with.
+std::string_view packed_end(Quantization::Layout layout);
+// module: the name in front of packed_end(). The tensor of that name must be there.
 std::unique_ptr<EncodedWeight> packed_weight(const std::string& module, const FindTensor& find,
                                              const Quantization& quantization);
 
 // "'NAME' f16[2, 3]", for messages.
 std::string described(const Safetensors::Entry& tensor);
+// Throws unless a tensor of scales has one of the dtypes of as_floats().
+void check_scales(const Safetensors::Entry& tensor);
 // Numbers of f32, f16 or bf16, which need not be aligned.
 std::vector<float> as_floats(const Safetensors::Entry& tensor);
 

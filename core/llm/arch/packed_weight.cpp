@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights of GPTQ and AWQ: integers of 4 or 8 bits in words of 32, with a scale and a zero point for
-// each output of each group of inputs. A weight is (integer - zero) * scale.
+// Weights of GPTQ, AWQ and compressed-tensors: integers of 4 or 8 bits in words of 32, with a scale
+// and a zero point for each output of each group of inputs. A weight is (integer - zero) * scale.
 //
 //   qweight  gptq [inputs * bits / 32, outputs], awq [inputs, outputs * bits / 32]
 //   qzeros   [groups, outputs * bits / 32]
 //   scales   [groups, outputs]
 //   g_idx    [inputs], gptq only: the group of each input
+//
+//   weight_packed  [outputs, inputs * bits / 32]; the zero point is 2^(bits - 1)
+//   weight_scale   [outputs, groups]
+//   weight_shape   [2]: outputs and inputs
+//   weight_g_idx   [inputs]
 //
 // Blocks of q4_0 hold (0 to 15) - 8, of q5_0 (0 to 31) - 16, of q8_0 -128 to 127, times an f16.
 #include <algorithm>
@@ -47,19 +52,28 @@ class Packed final : public EncodedWeight {
  public:
   Packed(const std::string& module, const FindTensor& find, const Quantization& q)
       : q_(q), per_word_(32 / q.bits), mask_((1u << q.bits) - 1) {
+    const std::string integers = module + std::string(packed_end(q.layout));
     const auto need = [&](const char* end) {
       const auto* t = find(module + end);
       if (!t)
         throw Error(TENON_NOT_FOUND,
-                    "weight '" + module + end + "' is missing beside '" + module + ".qweight'");
+                    "weight '" + module + end + "' is missing beside '" + integers + "'");
       return *t;
     };
-    weight_ = need(".qweight"), zeros_from_ = need(".qzeros"), scales_from_ = need(".scales");
+    weight_ = *find(integers);
+    if (is_rowwise()) {
+      scales_from_ = need(".weight_scale");
+      if (const auto* zeros = find(module + ".weight_zero_point"))
+        throw Error(TENON_UNSUPPORTED, "weight " + described(*zeros) +
+                                           ": expected symmetric weights, without zero points");
+      set_rowwise_dims(find(module + ".weight_shape"));
+      if (const auto* g = find(module + ".weight_g_idx")) check_order(*g);
+      choose_blocks();
+      return;
+    }
+    zeros_from_ = need(".qzeros"), scales_from_ = need(".scales");
     const bool awq = q.layout == Quantization::Layout::awq;
-    check(weight_,
-          weight_.type.dtype == i32 && weight_.type.dims.size() == 2 && weight_.type.dims[0] > 0 &&
-              weight_.type.dims[1] > 0,
-          "i32 with two axes");
+    check_words();
     const int64_t a = weight_.type.dims[0], b = weight_.type.dims[1];
     columns = awq ? a : a * per_word_;
     rows = awq ? b * per_word_ : b;
@@ -76,6 +90,16 @@ class Packed final : public EncodedWeight {
 
   void open() override {
     scales_ = as_floats(scales_from_);
+    if (is_rowwise()) {
+      std::vector<float> by_group(scales_.size());
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t g = 0; g < groups_; ++g)
+          by_group[static_cast<size_t>(g * rows + r)] =
+              scales_[static_cast<size_t>(r * groups_ + g)];
+      scales_ = std::move(by_group);
+      zeros_.assign(scales_.size(), static_cast<uint8_t>(1u << (q_.bits - 1)));
+      return;
+    }
     Words words = words_of(zeros_from_);
     // The words are numbers that were made by a subtraction, so that a borrow goes to the next one.
     if (q_.zero_minus_one)
@@ -110,6 +134,42 @@ class Packed final : public EncodedWeight {
   }
 
  private:
+  bool is_rowwise() const { return q_.layout == Quantization::Layout::packed; }
+
+  void check_words() const {
+    const std::vector<int64_t>& dims = weight_.type.dims;
+    check(weight_, weight_.type.dtype == i32 && dims.size() == 2 && dims[0] > 0 && dims[1] > 0,
+          "i32 with two axes");
+  }
+
+  // shape: may be null.
+  void set_rowwise_dims(const Safetensors::Entry* shape) {
+    check_words();
+    const int64_t words = weight_.type.dims[1];
+    rows = weight_.type.dims[0], columns = words * per_word_;
+    if (shape) {
+      const bool is_long = shape->type.dtype == TENON_DTYPE_I64;
+      check(*shape,
+            (is_long || shape->type.dtype == i32) && shape->type.dims == std::vector<int64_t>{2},
+            "i64[2]");
+      int64_t dims[2] = {};
+      for (size_t i = 0; i < 2; ++i)
+        std::memcpy(&dims[i], shape->data.data() + i * (is_long ? 8 : 4), is_long ? 8 : 4);
+      const bool fits = dims[0] == rows && dims[1] > 0 && dims[1] <= columns &&
+                        (dims[1] + per_word_ - 1) / per_word_ == words;
+      if (!fits)
+        throw Error(TENON_SHAPE_MISMATCH,
+                    "weight " + described(weight_) + ": '" + shape->name + "' says [" +
+                        std::to_string(dims[0]) + ", " + std::to_string(dims[1]) +
+                        "], which 'num_bits' of quantization_config packs otherwise");
+      columns = dims[1];
+    }
+    group_ = q_.group < 0 ? columns : q_.group;
+    groups_ = (columns + group_ - 1) / group_;
+    if (groups_ != 1 || scales_from_.type.dims != std::vector{rows})
+      expect(scales_from_, {rows, groups_});
+  }
+
   static void check(const Safetensors::Entry& t, bool good, const std::string& expected) {
     if (!good)
       throw Error(TENON_SHAPE_MISMATCH, "weight " + described(t) + ": expected " + expected);
@@ -128,7 +188,8 @@ class Packed final : public EncodedWeight {
       if (order[static_cast<size_t>(c)] != static_cast<uint32_t>(c / group_))
         throw Error(TENON_UNSUPPORTED,
                     "weight '" + g.name +
-                        "': the order of inputs was changed ('desc_act' of quantization_config); "
+                        "': the order of inputs was changed ('desc_act' or 'actorder' of "
+                        "quantization_config); "
                         "expected groups of neighbouring inputs");
   }
 
@@ -149,7 +210,7 @@ class Packed final : public EncodedWeight {
 
   // Bits below an output's integer in its word.
   int64_t shift_of_output(int64_t k) const {
-    if (q_.layout == Quantization::Layout::gptq) return k * q_.bits;
+    if (q_.layout != Quantization::Layout::awq) return k * q_.bits;
     return 4 * (k % 2 == 0 ? k / 2 : 4 + k / 2);  // awq: 0 2 4 6 1 3 5 7
   }
 
@@ -173,16 +234,18 @@ class Packed final : public EncodedWeight {
         }
       return out;
     }
-    for (int64_t i = 0; i < columns / per_word_; ++i)
+    const auto words = (columns + per_word_ - 1) / per_word_;
+    for (int64_t i = 0; i < words; ++i)
       for (int64_t r = 0; r < count; ++r) {
-        const uint32_t w = word(i, first + r);
+        const uint32_t w = is_rowwise() ? word(first + r, i) : word(i, first + r);
         for (int64_t k = 0; k < per_word_; ++k)
           out[static_cast<size_t>(r * stride() + i * per_word_ + k)] =
               static_cast<uint8_t>(w >> k * q_.bits & mask_);
       }
     return out;
   }
-  // Not a power of two: columns of many rows would share few lines of a cache.
+  // Room for the last word, which may have more numbers than a row. Not a power of two: columns of
+  // many rows would share few lines of a cache.
   int64_t stride() const { return columns + 64; }
 
   // The integers of a block, less their zero point. Returns its end.
@@ -213,6 +276,10 @@ class Packed final : public EncodedWeight {
 };
 
 }  // namespace
+
+std::string_view packed_end(Quantization::Layout layout) {
+  return layout == Quantization::Layout::packed ? ".weight_packed" : ".qweight";
+}
 
 std::unique_ptr<EncodedWeight> packed_weight(const std::string& module, const FindTensor& find,
                                              const Quantization& quantization) {

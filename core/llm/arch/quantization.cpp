@@ -2,6 +2,9 @@
 // quantization_config of config.json: its keys, and what of them is supported.
 #include "llm/arch/quantization.hpp"
 
+#include <algorithm>
+#include <optional>
+
 namespace tenon::llm {
 namespace {
 
@@ -43,30 +46,56 @@ void read_fp8(ConfigReader& r, Quantization& q) {
   r.ignore({"weight_block_size", "dequantize", "modules_to_convert", "ignored_layers"});
 }
 
+// Integers in words: a scale for each output, of all inputs or of each group of them.
+void read_packed_weights(ConfigReader& w, Quantization& q) {
+  if (!w.has("type") || w.text("type") != "int") w.refuse("type", "'int' by the format");
+  q.bits = w.integer("num_bits", 8);
+  if (q.bits != 4 && q.bits != 8) w.refuse("num_bits", "4 or 8");
+  const std::string strategy = w.text("strategy", w.has("group_size") ? "group" : "channel");
+  if (strategy != "group" && strategy != "channel") w.refuse("strategy", "'group' or 'channel'");
+  q.group = w.integer("group_size", -1);
+  if (strategy == "group" ? q.group < 1 || q.group > kMost : q.group != -1)
+    w.refuse("group_size", strategy == "group" ? "1 to " + std::to_string(kMost)
+                                               : "null or -1 by the strategy 'channel'");
+  // The other orders change which inputs a group has.
+  if (w.is_text("actorder"))
+    expect_text(w, "actorder", {"weight", "static"});
+  else
+    w.expect("actorder", false);
+}
+
 void read_group_of_layers(ConfigReader& r, Quantization& q) {
   r.ignore({"targets", "input_activations", "format"});
   r.expect_nothing("output_activations");
   auto weights = r.object("weights");
   if (!weights) r.refuse("weights", "an object");
   ConfigReader& w = *weights;
-  expect_text(w, "type", {"float", "int"});
-  q.integers = w.text("type", "float") == "int";
-  if (w.integer("num_bits", 8) != 8) w.refuse("num_bits", "8");
   w.expect("symmetric", true);
-  expect_text(w, "strategy", {"tensor", "channel", "block"});
-  if (w.text("strategy", "tensor") == "block") read_block_size(w, "block_structure", q);
   w.expect("dynamic", false);
-  w.expect_nothing("actorder");
-  w.expect_nothing("group_size");
   w.ignore({"block_structure", "observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
+  if (q.layout == Quantization::Layout::packed) {
+    read_packed_weights(w, q);
+  } else {
+    expect_text(w, "type", {"float", "int"});
+    q.integers = w.text("type", "float") == "int";
+    if (w.integer("num_bits", 8) != 8) w.refuse("num_bits", "8");
+    expect_text(w, "strategy", {"tensor", "channel", "block"});
+    if (w.text("strategy", "tensor") == "block") read_block_size(w, "block_structure", q);
+    w.expect_nothing("actorder");
+    w.expect_nothing("group_size");
+  }
   w.refuse_unread();
   r.refuse_unread();
 }
 
 void read_compressed(ConfigReader& r, Quantization& q) {
-  q.layout = Quantization::Layout::scaled;
-  if (!r.has("format")) r.refuse("format", "'float-quantized' or 'int-quantized'");
-  expect_text(r, "format", {"float-quantized", "int-quantized", "naive-quantized"});
+  constexpr std::string_view kFormats[] = {"float-quantized", "int-quantized", "naive-quantized",
+                                           "pack-quantized"};
+  const std::string format = r.text("format", "");
+  if (std::ranges::find(kFormats, format) == std::end(kFormats))
+    r.refuse("format", "'float-quantized', 'int-quantized', 'naive-quantized' or 'pack-quantized'");
+  q.layout =
+      format == "pack-quantized" ? Quantization::Layout::packed : Quantization::Layout::scaled;
   expect_text(r, "quantization_status", {"compressed", "frozen"});  // older files say frozen
   if (auto sparsity = r.object("sparsity_config")) {
     expect_text(*sparsity, "format", {"dense"});
@@ -75,19 +104,21 @@ void read_compressed(ConfigReader& r, Quantization& q) {
                         "global_sparsity"});
     sparsity->refuse_unread();
   }
-  if (auto groups = r.object("config_groups")) {
-    for (int i = 0; i < 64; ++i)
-      if (auto group = groups->object("group_" + std::to_string(i))) {
-        const Quantization before = q;
-        read_group_of_layers(*group, q);
-        if (i > 0 && (q.block_rows != before.block_rows ||
-                      q.block_columns != before.block_columns || q.integers != before.integers))
-          groups->refuse("group_" + std::to_string(i), "the strategy of 'group_0'");
-      }
-    groups->refuse_unread();
+  auto groups = r.object("config_groups");
+  const std::vector<std::string> names = groups ? groups->keys() : std::vector<std::string>();
+  if (names.empty()) r.refuse("config_groups", "an object with at least one group");
+  std::optional<Quantization> first;
+  for (const std::string& name : names) {
+    Quantization group = q;
+    auto object = groups->object(name);
+    read_group_of_layers(*object, group);
+    if (first && group != *first)
+      groups->refuse(name, "type, num_bits, strategy and dims as in '" + names[0] + "'");
+    first = group;
   }
-  const std::string format = r.text("format");
-  if (format != "naive-quantized" && q.integers != (format == "int-quantized"))
+  q = *first;
+  if ((format == "float-quantized" || format == "int-quantized") &&
+      q.integers != (format == "int-quantized"))
     r.refuse("format", "the type of the weights of 'config_groups'");
   r.ignore({"ignore", "global_compression_ratio", "version"});
 }

@@ -16,7 +16,8 @@ struct Quantization {
     none,
     scaled,  // 8-bit numbers times scales: fp8, fbgemm_fp8, compressed-tensors
     gptq,    // qweight packed along inputs
-    awq      // qweight packed along outputs, in the order of the version gemm
+    awq,     // qweight packed along outputs, in the order of the version gemm
+    packed   // weight_packed of compressed-tensors, packed along inputs; no zero points
   };
   Layout layout = Layout::none;
 
@@ -26,9 +27,11 @@ struct Quantization {
   int64_t block_rows = 0, block_columns = 0;
   bool may_be_rows = true;  // also if there are dims: the scale's own dims decide
 
-  // Of gptq and awq.
+  // Of gptq, awq and packed.
   int64_t bits = 4, group = 128;  // inputs that share a scale; -1: all
   bool zero_minus_one = false;    // zero points are stored minus 1
+
+  bool operator==(const Quantization&) const = default;
 };
 
 // Reads quantization_config. A key that may change the weights and is not known is refused.

@@ -7,18 +7,10 @@
 #include <set>
 #include <sstream>
 
+#include "llm/dims_text.hpp"
 #include "llm/model_folder.hpp"
 
 namespace tenon::llm {
-namespace {
-
-std::string dims_text(const std::vector<int64_t>& dims) {
-  std::string text = "[";
-  for (const int64_t d : dims) text += (text.size() > 1 ? ", " : "") + std::to_string(d);
-  return text + "]";
-}
-
-}  // namespace
 
 TensorSource folder_tensors(const std::string& folder) {
   TensorSource out;

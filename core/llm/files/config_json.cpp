@@ -38,6 +38,11 @@ class Reader {
     out_["rms_norm_eps"] = real("attention.layer_norm_rms_epsilon");
     const int64_t head = has("attention.key_length") ? number("attention.key_length")
                                                      : hidden / std::max<int64_t>(heads, 1);
+    if (head < 1)
+      throw Error(TENON_CORRUPT, file_ + ": key '" + key("attention.key_length") +
+                                     "': expected heads of at least 1 number, got " +
+                                     std::to_string(head) + " by " + std::to_string(heads) +
+                                     " heads and an embedding_length of " + std::to_string(hidden));
     out_["head_dim"] = head;
     if (family_.names.size() > 4 && model_.has_tensor("blk.0.attn_q.bias") &&
         family_.model_type != "qwen2" && family_.model_type != "qwen2_moe")

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts language models between Hugging Face folders and GGUF files.
+// Converts language models: Hugging Face folders, also quantized ones, to GGUF files or plain folders,
+// and GGUF files to folders.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@ class WeightChanges {
 
 struct ConvertOptions {
   // Of a GGUF file: one of kMixes (mix.hpp). Of a folder: F32, F16 or BF16. Empty: what the source
-  // has; for blocks, F16.
+  // has; for a folder of blocks, F16. Quantized weights of a folder stay in blocks that have the same
+  // numbers if the type is empty or that of the blocks.
   std::string type{};
   std::string pre{};  // name of the pre-tokenizer, empty: recognized
   WeightChanges* changes = nullptr;
@@ -47,5 +49,9 @@ Converted folder_to_gguf(const std::string& folder, const std::string& file,
 // Creates the folder. Existing files of these names are replaced.
 Converted gguf_to_folder(const std::string& file, const std::string& folder,
                          const ConvertOptions& options);
+// The same model with plain weights, which may be quantized before. The configuration must be of an
+// architecture that the engine runs. `to` is another folder; tokenizer and templates are copied.
+Converted folder_to_folder(const std::string& from, const std::string& to,
+                           const ConvertOptions& options);
 
 }  // namespace tenon::llm::files

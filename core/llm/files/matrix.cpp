@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
-#include <thread>
+
+#include "llm/threads.hpp"
 
 namespace tenon::llm::files {
 
@@ -26,13 +26,14 @@ std::vector<float> widened(tenon_dtype type, std::span<const std::byte> source) 
   return out;
 }
 
-void permute_rope(std::vector<float>& numbers, int64_t rows, int64_t heads, bool back) {
+template <class T>
+void permute_rope(std::vector<T>& numbers, int64_t rows, int64_t heads, bool back) {
   if (rows == 0 || heads < 1 || rows % (2 * heads) != 0)
     throw Error(TENON_SHAPE_MISMATCH, std::to_string(rows) + " rows; expected a multiple of 2 * " +
                                           std::to_string(heads) + " heads");
   const size_t columns = numbers.size() / static_cast<size_t>(rows);
   const int64_t half = rows / heads / 2;
-  std::vector<float> out(numbers.size());
+  std::vector<T> out(numbers.size());
   for (int64_t h = 0; h < heads; ++h) {
     for (int64_t i = 0; i < 2 * half; ++i) {
       const int64_t paired = 2 * (i % half) + i / half, first = h * 2 * half;
@@ -44,6 +45,8 @@ void permute_rope(std::vector<float>& numbers, int64_t rows, int64_t heads, bool
   }
   numbers.swap(out);
 }
+template void permute_rope(std::vector<float>&, int64_t, int64_t, bool);
+template void permute_rope(std::vector<std::byte>&, int64_t, int64_t, bool);
 
 std::vector<std::byte> encoded(const GgufFormat& format, std::span<const float> numbers,
                                int64_t columns, unsigned threads) {
@@ -51,23 +54,12 @@ std::vector<std::byte> encoded(const GgufFormat& format, std::span<const float> 
   const size_t rows = columns == 0 ? 0 : numbers.size() / static_cast<size_t>(columns);
   std::vector<std::byte> out(rows * row);
   const size_t workers = std::clamp<size_t>(threads, 1, std::max<size_t>(rows, 1));
-  std::vector<std::exception_ptr> failures(workers);
-  const auto work = [&](size_t worker) {
+  in_threads(workers, threads, [&](size_t worker) {
     const size_t from = rows * worker / workers, to = rows * (worker + 1) / workers;
-    try {
-      detail::check(tenon_gguf_encode(
-          format.type, numbers.data() + from * static_cast<size_t>(columns), nullptr,
-          (to - from) * static_cast<size_t>(columns), out.data() + from * row, (to - from) * row));
-    } catch (...) {
-      failures[worker] = std::current_exception();
-    }
-  };
-  std::vector<std::jthread> others;  // joined also if one cannot be made
-  for (size_t i = 1; i < workers; ++i) others.emplace_back(work, i);
-  work(0);
-  for (std::jthread& t : others) t.join();
-  for (const auto& failure : failures)
-    if (failure) std::rethrow_exception(failure);
+    detail::check(tenon_gguf_encode(
+        format.type, numbers.data() + from * static_cast<size_t>(columns), nullptr,
+        (to - from) * static_cast<size_t>(columns), out.data() + from * row, (to - from) * row));
+  });
   return out;
 }
 

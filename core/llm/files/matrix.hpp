@@ -14,7 +14,9 @@ std::vector<float> widened(tenon_dtype type, std::span<const std::byte> source);
 
 // Pairs of rope: rows i and i + half of each head in a folder are rows 2 i and 2 i + 1 in GGUF.
 // `back` goes from GGUF to the folder. Rows must be a multiple of 2 * heads.
-void permute_rope(std::vector<float>& numbers, int64_t rows, int64_t heads, bool back);
+// T: float, or std::byte for rows in blocks.
+template <class T>
+void permute_rope(std::vector<T>& numbers, int64_t rows, int64_t heads, bool back);
 
 // Encodes rows of `columns` numbers with several threads.
 std::vector<std::byte> encoded(const GgufFormat& format, std::span<const float> numbers,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys of GPT-2, Mamba and DeepSeek.
+// Keys of GPT-2 and Mamba, and those that DeepSeek, Granite, Ministral 3, Qwen2 with experts and
+// SmolLM3 add to the common ones.
 #include "llm/files/own_keys.hpp"
 
 #include <charconv>

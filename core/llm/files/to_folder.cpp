@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // A GGUF file to a Hugging Face folder.
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <set>
 
 #include "llm/files/change.hpp"
 #include "llm/files/config_keys.hpp"
 #include "llm/files/convert.hpp"
+#include "llm/files/folder_writer.hpp"
 #include "llm/files/matrix.hpp"
 #include "llm/files/tokenizer_keys.hpp"
 
 namespace tenon::llm::files {
 namespace {
-
-constexpr uint64_t kShard = uint64_t{2} << 30;  // bytes of tensors in one file, about
 
 // A tensor of the folder: a tensor of the file, or one expert of it.
 struct Planned {
@@ -28,7 +25,6 @@ struct Planned {
   bool minus_one = false, changes = false;
   Change change = Change::none;
   std::string values{};  // of the keys that are the source: the other half of kv_b_proj
-  size_t shard = 0;
   bool as_is() const { return heads == 0 && !minus_one && change == Change::none; }
 };
 
@@ -59,11 +55,12 @@ class ToFolder {
     std::error_code error;
     std::filesystem::create_directories(folder_, error);
     if (error) throw Error(TENON_IO_ERROR, folder_ + ": create: " + error.message());
-    write_tensors();
-    write_text("config.json", config.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-    write_text("tokenizer_config.json", tokenizer.tokenizer_config);
+    write_contents();
+    write_text(folder_, "config.json",
+               config.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    write_text(folder_, "tokenizer_config.json", tokenizer.tokenizer_config);
     write_pooling();
-    if (!tokenizer.tokenizer.empty()) write_text("tokenizer.json", tokenizer.tokenizer);
+    if (!tokenizer.tokenizer.empty()) write_text(folder_, "tokenizer.json", tokenizer.tokenizer);
     if (!tokenizer.note.empty())
       result_.notes.push_back(tokenizer.note + "; the folder has no tokenizer.json");
     result_.tensors = planned_.size();
@@ -97,7 +94,7 @@ class ToFolder {
                   .source = source,
                   .dims = dims_back(pair.change, t.dims, source),
                   .change = pair.change};
-        if (p.dims.size() == 1) p.change = Change::none;  // a bias
+        if (p.dims.size() == 1 && p.change != Change::exponent) p.change = Change::none;  // a bias
         if (pair.change == Change::keys) {
           p.change = pair.change;
           p.values = numbered("blk.*.attn_v_b.weight", layer);
@@ -190,48 +187,11 @@ class ToFolder {
     return out;
   }
 
-  void write_tensors() {
-    const size_t width = tenon_dtype_bits(dtype_) / 8;
-    uint64_t in_shard = 0, total = 0;
-    size_t shards = planned_.empty() ? 0 : 1;
-    const auto bytes_of = [&](const Planned& p) {
-      return static_cast<uint64_t>(TensorType(dtype_, p.dims).elements()) * width;
-    };
-    for (Planned& p : planned_) {
-      if (const uint64_t size = bytes_of(p); in_shard > 0 && in_shard + size > kShard)
-        ++shards, in_shard = 0;
-      in_shard += bytes_of(p);
-      total += bytes_of(p);
-      p.shard = shards - 1;
-    }
-    // Only to hold tensors and to write them: no plugin is needed.
-    const Runtime runtime(RuntimeOptions{.use_environment = false, .use_builtin_dir = false});
-    Json map = Json::object();
-    size_t next = 0;
-    for (size_t shard = 0; shard < shards; ++shard) {
-      std::string name = "model.safetensors";
-      if (shards > 1) {
-        char text[64];
-        std::snprintf(text, sizeof text, "model-%05zu-of-%05zu.safetensors", shard + 1, shards);
-        name = text;
-      }
-      Store store(runtime);
-      for (; next < planned_.size() && planned_[next].shard == shard; ++next) {
-        const Planned& p = planned_[next];
-        if (options_.progress) options_.progress(result_.bytes, total, p.name);
-        store.borrow(TENON_SPACE_WEIGHT, p.name, made(p));
-        result_.bytes += bytes_of(p);
-        map[p.name] = name;
-      }
-      store.save(TENON_SPACE_WEIGHT, folder_ + "/" + name, {{"format", "pt"}});
-    }
-    if (shards > 1)
-      write_text("model.safetensors.index.json",
-                 Json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n");
-    else {  // readers prefer an index, also one of an earlier model
-      std::error_code error;
-      std::filesystem::remove(folder_ + "/model.safetensors.index.json", error);
-    }
+  void write_contents() {
+    std::vector<FolderTensor> tensors;
+    for (const Planned& p : planned_)
+      tensors.push_back({p.name, {dtype_, p.dims}, [this, &p] { return made(p); }});
+    result_.bytes = write_tensors(folder_, tensors, options_);
   }
 
   // The file of sentence-transformers, if the GGUF file says how its model embeds.
@@ -241,22 +201,12 @@ class ToFolder {
     if (type < 1 || type > 3) return;
     std::error_code error;
     std::filesystem::create_directories(folder_ + "/1_Pooling", error);
-    write_text("1_Pooling/config.json", Json{{"pooling_mode_mean_tokens", type == 1},
-                                             {"pooling_mode_cls_token", type == 2},
-                                             {"pooling_mode_lasttoken", type == 3}}
-                                                .dump(2) +
-                                            "\n");
-  }
-
-  // Beside its place, then renamed.
-  void write_text(const std::string& name, const std::string& text) const {
-    const std::string path = folder_ + "/" + name, temporary = path + ".tmp";
-    std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
-    out << text;
-    out.close();
-    std::error_code error;
-    if (out) std::filesystem::rename(temporary, path, error);
-    if (!out || error) throw Error(TENON_IO_ERROR, path + ": write failed");
+    write_text(folder_, "1_Pooling/config.json",
+               Json{{"pooling_mode_mean_tokens", type == 1},
+                    {"pooling_mode_cls_token", type == 2},
+                    {"pooling_mode_lasttoken", type == 3}}
+                       .dump(2) +
+                   "\n");
   }
 
   const std::string file_, folder_;

@@ -4,9 +4,11 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <thread>
 
+#include "llm/dims_text.hpp"
 #include "llm/embedding.hpp"
 #include "llm/files/change.hpp"
 #include "llm/files/config_keys.hpp"
@@ -30,13 +32,12 @@ struct Planned {
   int64_t heads = 0;  // to permute; 0: as it is
   bool plus_one = false, changes = false;
   Change change = Change::none;
+  tenon_dtype blocks = TENON_DTYPE_NONE;  // of all sources, which stay as they are
   bool as_is() const { return heads == 0 && !plus_one && change == Change::none; }
 };
 
 std::string text_of(const TensorType& type) {
-  std::string text;
-  for (const int64_t d : type.dims) text += (text.empty() ? "" : ",") + std::to_string(d);
-  return std::string(sdk::dtype_name(type.dtype)) + "[" + text + "]";
+  return std::string(sdk::dtype_name(type.dtype)) + dims_text(type.dims);
 }
 
 class ToGguf {
@@ -49,11 +50,7 @@ class ToGguf {
             field<std::string>(config_, "model_type", config_file_).value_or(""), config_file_)),
         options_(options),
         out_(file) {
-    if (config_.contains("quantization_config") && !config_["quantization_config"].is_null())
-      throw Error(
-          TENON_UNSUPPORTED,
-          config_file_ + ": 'quantization_config': expected a folder that is not quantized");
-    mix_ = options.type.empty() ? own_type() : options.type;
+    mix_ = options.type.empty() ? folder_.own_type() : options.type;
     const char* const layers = family_.gguf == "gpt2" ? "n_layer" : "num_hidden_layers";
     model_.layers = need_size(config_, layers, config_file_);
     if (model_.layers > 4096)
@@ -95,7 +92,7 @@ class ToGguf {
     for (const Planned& p : planned_) {
       if (options_.progress) options_.progress(done, total_, p.name);
       write(p);
-      for (const auto* s : p.sources) done += s->data.size();
+      for (const auto* s : p.sources) done += s->bytes();
     }
     out_.commit();
     result_.tensors = planned_.size();
@@ -103,16 +100,6 @@ class ToGguf {
   }
 
  private:
-  // The type of most of the folder: that of its first matrix.
-  std::string own_type() const {
-    for (const auto& [name, entry] : folder_.tensors()) {
-      if (entry.type.dims.size() < 2) continue;
-      if (entry.type.dtype == f16) return "F16";
-      if (entry.type.dtype == bf16) return "BF16";
-    }
-    return "F32";
-  }
-
   // Checkpoints of base models lack the first part of names.
   const ModelFolder::Entry* source(std::string name) {
     const auto* entry = folder_.find(name);
@@ -157,8 +144,9 @@ class ToGguf {
             p.changes = true;
       options_.changes->check_used();
     }
+    keep_blocks();
     for (const auto& [name, entry] : folder_.tensors()) {
-      total_ += entry.data.size();
+      total_ += entry.bytes();
       if (!used_.contains(name) && !is_harmless(name))
         throw Error(TENON_UNSUPPORTED, folder_.path() + ": tensor '" + name +
                                            "' has no name in GGUF for model_type '" +
@@ -168,7 +156,7 @@ class ToGguf {
 
   // Tables that are computed; GPT-2's masks; layers that predict further tokens.
   bool is_harmless(const std::string& name) const {
-    if (name.ends_with("rotary_emb.inv_freq")) return true;
+    if (name.ends_with("rotary_emb.inv_freq") || folder_.is_empty_bias(name)) return true;
     if (family_.gguf == "gpt2")
       return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
     const int64_t more =
@@ -189,7 +177,7 @@ class ToGguf {
                 .sources = {entry},
                 .change = pair.change};
       p.dims = changed_dims(pair.change, entry->type.dims, rows_, name);
-      if (p.dims.size() == 1) p.change = Change::none;  // a bias
+      if (p.dims.size() == 1 && p.change != Change::exponent) p.change = Change::none;  // a bias
       const bool q = pair.gguf.ends_with("attn_q"), k = pair.gguf.ends_with("attn_k");
       if (family_.permuted && (q || k)) {
         p.heads = need_size(config_, "num_attention_heads", config_file_);
@@ -232,28 +220,64 @@ class ToGguf {
     p.format = plain ? gguf_format("F32") : format_in(mix_, model_, p.name, layer, p.dims.back());
   }
 
+  // Quantized weights stay in blocks that have the same numbers, unless another format is wanted.
+  void keep_blocks() {
+    std::map<tenon_dtype, int64_t> elements;
+    for (Planned& p : planned_) {
+      if (p.sources.empty() || p.changes || p.plus_one || p.change != Change::none) continue;
+      const tenon_dtype blocks = p.sources[0]->blocks();
+      if (blocks == TENON_DTYPE_NONE || (!options_.type.empty() && blocks != p.format.dtype) ||
+          std::ranges::any_of(p.sources, [&](const auto* s) { return s->blocks() != blocks; }))
+        continue;
+      p.blocks = blocks;
+      p.format = gguf_format(static_cast<uint32_t>(blocks - TENON_DTYPE_BLOCKS));
+      elements[blocks] += TensorType(f32, p.dims).elements();
+    }
+    if (!options_.type.empty() || elements.empty()) return;
+    const auto most =
+        std::ranges::max_element(elements, {}, [](const auto& entry) { return entry.second; });
+    mix_ = gguf_format(static_cast<uint32_t>(most->first - TENON_DTYPE_BLOCKS)).name;
+  }
+
   // A tensor goes through memory expert by expert, or as a whole.
   void write(const Planned& p) {
     if (p.sources.empty()) return encode(p, p.numbers);
     for (const auto* s : p.sources) {
+      if (p.blocks != TENON_DTYPE_NONE) {
+        write_blocks(p, *s);
+        continue;
+      }
       // Bytes that stay as they are need no detour.
-      if (p.format.dtype == s->type.dtype && p.as_is() && !p.changes) {
+      if (p.format.dtype == s->type.dtype && p.as_is() && !p.changes && !s->encoded) {
         out_.content(s->data);
         result_.bytes += s->data.size();
         continue;
       }
-      std::vector<float> numbers = widened(s->type.dtype, s->data);
+      std::vector<float> numbers = s->numbers();
       if (p.changes) options_.changes->add(s->name, s->type.dims, numbers);
-      if (p.heads > 0 && !numbers.empty()) {
-        try {
-          permute_rope(numbers, s->type.dims[0], p.heads, false);
-        } catch (const Error& e) {
-          throw Error(e.code(), folder_.path() + ": tensor '" + s->name + "': " + e.what());
-        }
-      }
+      permute(p, *s, numbers);
       if (p.plus_one)
         for (float& v : numbers) v += 1;
       encode(p, changed(p.change, std::move(numbers), s->type.dims, rows_));
+    }
+  }
+
+  void write_blocks(const Planned& p, const ModelFolder::Entry& source) {
+    const Tensor made = source.encoded->tensor(p.blocks, false);
+    const auto* const first = static_cast<const std::byte*>(made.data());
+    std::vector<std::byte> rows(first, first + made.size());
+    permute(p, source, rows);
+    out_.content(rows);
+    result_.bytes += rows.size();
+  }
+
+  template <class T>
+  void permute(const Planned& p, const ModelFolder::Entry& source, std::vector<T>& rows) const {
+    if (p.heads == 0 || rows.empty()) return;
+    try {
+      permute_rope(rows, source.type.dims[0], p.heads, false);
+    } catch (const Error& e) {
+      throw Error(e.code(), folder_.path() + ": tensor '" + source.name + "': " + e.what());
     }
   }
 

@@ -10,6 +10,7 @@
 #include "llm/files/tokenizer_parts.hpp"
 #include "llm/json_text.hpp"
 #include "llm/model_folder.hpp"
+#include "llm/text/json_stages.hpp"
 
 namespace tenon::llm::files {
 namespace {
@@ -68,7 +69,9 @@ class Converter {
   }
 
   void put(int64_t id, const std::string& text, TokenType type) {
-    if (id < 0 || id >= kMostTokens) bad("token '" + text + "' has the id " + std::to_string(id));
+    if (id < 0 || id >= most_)
+      bad("token '" + text.substr(0, 80) + "' has the id " + std::to_string(id) +
+          "; expected 0 to " + std::to_string(most_ - 1));
     if (static_cast<size_t>(id) >= tokens_.size()) {
       tokens_.resize(static_cast<size_t>(id) + 1);
       types_.resize(tokens_.size(), 0);
@@ -81,6 +84,11 @@ class Converter {
   void read_tokens(const Json& model) {
     const auto vocab = field<Json>(model, "vocab", file_);
     if (!vocab) bad("'model.vocab' is missing");
+    const auto added_list = tokenizer_.find("added_tokens");
+    const size_t more = added_list != tokenizer_.end() ? added_list->size() : 0;
+    most_ = std::min(std::max(id_bound(vocab->size() + more),
+                              field<int64_t>(config_, "vocab_size", file_).value_or(0)),
+                     kMostTokens);
     for (const auto& [text, id] : vocab->items()) {
       if (!id.is_number_integer()) bad("'model.vocab': '" + text + "': expected a number");
       put(id.get<int64_t>(), text, kNormal);
@@ -278,6 +286,7 @@ class Converter {
   const std::string pre_;
   std::vector<std::string> tokens_;
   std::vector<int32_t> types_;
+  int64_t most_ = kMostTokens;  // ids are below it
   std::unordered_map<std::string, int64_t> ids_;
 };
 

@@ -53,6 +53,16 @@ class EngineServed::Slots final : public Sequences {
     engine_.hidden(piece, [&](std::span<const float> rows) { pool->add(rows); });
     return last ? pool->take(true) : std::vector<float>();
   }
+  std::vector<std::vector<float>> embed_texts(
+      int64_t slot, std::span<const std::vector<int32_t>> texts) override {
+    std::vector<std::vector<int64_t>> ids;
+    for (const auto& text : texts) ids.emplace_back(text.begin(), text.end());
+    const std::vector<float> all = engine_.embed(ids, {.slot = slot, .pooling = pooling_});
+    const auto dim = static_cast<ptrdiff_t>(engine_.config().dim);
+    std::vector<std::vector<float>> out;
+    for (auto at = all.begin(); at != all.end(); at += dim) out.emplace_back(at, at + dim);
+    return out;
+  }
   int64_t cache_tokens() const override { return engine_.cache_tokens(); }
   int64_t reuse(int64_t slot, std::span<const int32_t> tokens, int64_t) override {
     return engine_.reuse(slot, std::vector<int64_t>(tokens.begin(), tokens.end()));

@@ -37,6 +37,17 @@ class Sequences {
   // text's embedding if these are the last ones, else nothing.
   virtual std::vector<float> embed(const Part& part, bool last) = 0;
 
+  // Embeddings of whole texts, of one or more tokens each, by an empty slot, which is empty then.
+  virtual std::vector<std::vector<float>> embed_texts(int64_t slot,
+                                                      std::span<const std::vector<int32_t>> texts) {
+    std::vector<std::vector<float>> out;
+    for (const std::vector<int32_t>& text : texts) {
+      out.push_back(embed({slot, text}, true));
+      truncate(slot, 0);
+    }
+    return out;
+  }
+
   // Slots may share memory, and all of them together may need more than there is.
 
   // Tokens that the memory has room for.
@@ -128,6 +139,9 @@ class Scheduler {
   void run_step();
   void read_texts();
   int64_t read_text(size_t index, int64_t most);
+  bool give_room(size_t index, int64_t tokens);
+  int64_t read_whole_texts(size_t index, size_t count);
+  void send_embedding(Slot& slot, std::vector<float> vector);
   size_t best_slot(const std::vector<int32_t>& prompt) const;
   void advance(Slot& slot, std::vector<float>& logits);
   void free_slot(Slot& slot) { slot.task.reset(); }

@@ -122,9 +122,7 @@ std::string type_of(const JsonNode& node) {
 }  // namespace
 
 TokenId read_id(const JsonNode& node, size_t tokens) {
-  const int64_t id = node.integer();
-  // Gaps between ids cost memory.
-  const int64_t most = static_cast<int64_t>(4 * tokens + (size_t{1} << 16));
+  const int64_t id = node.integer(), most = id_bound(tokens);
   if (id < 0 || id >= most) node.refuse("an id from 0 to " + std::to_string(most - 1));
   return static_cast<TokenId>(id);
 }

@@ -16,6 +16,8 @@ void read_post_processor(const JsonNode& node, TokenizerParts& parts);
 // Sets model_vocab and model.
 void read_model(const JsonNode& node, TokenizerParts& parts);
 
+// Ids of a file that lists so many tokens are below it. They may have gaps, which cost memory.
+inline int64_t id_bound(size_t tokens) { return static_cast<int64_t>(2 * tokens + (1u << 12)); }
 // A token's id. `tokens`: how many the file lists, which bounds the table of ids.
 TokenId read_id(const JsonNode& node, size_t tokens);
 // {"String": text} or {"Regex": expression}.

@@ -19,7 +19,9 @@ std::vector<AddedToken> read_added(const JsonNode& list, const Vocab& vocab) {
     const JsonNode node = list.element(i);
     AddedToken t;
     t.text = node.at("content").text();
-    t.id = read_id(node.at("id"), vocab.size() + count);
+    const JsonNode id = node.at("id");
+    t.id = read_id({id.value(), id.path() + " of '" + t.text.substr(0, 80) + "'"},
+                   vocab.size() + count);
     // A token that the model knows keeps its id there.
     if (const TokenId known = vocab.find(t.text); known != kNoToken) t.id = known;
     if (vocab.has(t.id) && vocab.text(t.id) != t.text)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "llm/dims_text.hpp"
 #include "llm/files/matrix.hpp"
 #include "llm/model_folder.hpp"
 
@@ -12,12 +13,6 @@ namespace tenon::llm {
 namespace {
 
 constexpr std::string_view kPrefix = "base_model.model.";
-
-std::string dims_text(const std::vector<int64_t>& dims) {
-  std::string text = "[";
-  for (const int64_t d : dims) text += (text.size() > 1 ? ", " : "") + std::to_string(d);
-  return text + "]";
-}
 
 std::string config_file(const std::string& folder) { return folder + "/adapter_config.json"; }
 

@@ -20,7 +20,9 @@ struct AdapterConfig {
   std::map<std::string, int64_t> rank_pattern{};  // of modules that the keys match
   std::map<std::string, double> alpha_pattern{};
   std::string base_model{};
-  bool fan_in_fan_out = false;  // the model stores weights [in, out]; says nothing about A and B
+  // The model stores weights [in, out] (GPT-2). Says nothing about A and B, and the model knows it:
+  // a file that contradicts the model is read as PEFT reads it, by the model.
+  bool fan_in_fan_out = false;
 
   bool targets_module(const std::string& module) const;
   int64_t rank_of(const std::string& module) const;

@@ -31,6 +31,7 @@ std::string last_part(const std::string& module) { return module.substr(module.r
 TunedAdapter::TunedAdapter(AdapterConfig config, const ModelConfig& model)
     : config_(std::move(config)), model_(model), all_(config_.targets.empty()) {
   trainable = true;
+  config_.fan_in_fan_out = model.architecture->model_type == "gpt2";
   if (all_) config_.targets.assign(std::begin(kUsual), std::end(kUsual));
 }
 

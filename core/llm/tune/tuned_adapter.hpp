@@ -40,7 +40,8 @@ class TunedAdapter : public LowRankPlan {
   struct Product {
     int64_t in, out, experts;
   };
-  // Calls use(name in the store, name in the file, dims, whether it is B, module, expert or -1).
+  // Calls use(module, name in the store, whether it is B, dims of one expert, experts) for the A and
+  // the B of each product; experts 0: the product has one of each.
   template <class Use>
   void each_tensor(Use use) const;
 

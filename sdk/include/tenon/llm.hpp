@@ -52,6 +52,8 @@ struct EngineOptions {
   Products products = Products::device;
   // Of activations, and of the cache of keys and values; NONE: see tenon_llm_options.
   tenon_dtype compute = TENON_DTYPE_NONE, cache = TENON_DTYPE_NONE;
+  // That the cache has room for, of all slots together; 0: slots * context.
+  int64_t cache_tokens = 0;
 };
 
 // tenon_llm_facts.
@@ -63,6 +65,7 @@ struct Facts {
   std::optional<int32_t> bos_token{};
   bool has_tokenizer = false, has_chat_template = false, recurrent = false;
   std::optional<Pooling> pooling{};  // of embed(); absent: the files name one that tenon lacks
+  int64_t cache_tokens = 0;          // that the cache has room for, of all slots together
 };
 
 // tenon_llm_embed_options.
@@ -128,6 +131,7 @@ class Engine {
     o.products = static_cast<uint32_t>(options.products);
     o.compute = options.compute;
     o.cache = options.cache;
+    o.cache_tokens = options.cache_tokens;
     tenon_llm* handle = nullptr;
     detail::check(tenon_llm_open(runtime.handle(), detail::str(path), &o, &handle));
     handle_.reset(handle);
@@ -148,6 +152,7 @@ class Engine {
     out.has_chat_template = f.has_chat_template != 0;
     out.recurrent = f.recurrent != 0;
     if (f.pooling) out.pooling = static_cast<Pooling>(f.pooling);
+    out.cache_tokens = f.cache_tokens;
     return out;
   }
 

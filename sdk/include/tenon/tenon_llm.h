@@ -61,6 +61,10 @@ typedef struct tenon_llm_options {
   tenon_dtype cache;          // the cache of keys and values: f32, f16 or bf16. TENON_DTYPE_NONE =
                               // compute; if that is TENON_DTYPE_NONE, too, on a cpu f16 unless the
                               // weights are f32
+  int64_t cache_tokens;       // tokens that the cache has room for, of all slots together: from the
+                              // context to slots * context; 0 = slots * context. Less than that is
+                              // possible where slots share memory: on a cpu, not for recurrent
+                              // models. A call that finds no room fails with TENON_OUT_OF_MEMORY
 } tenon_llm_options;
 
 // Opens a model: a folder with config.json and safetensors files, or a GGUF file (of several, the
@@ -93,6 +97,7 @@ typedef struct tenon_llm_facts {
   uint32_t pooling;           // of tenon_llm_embed(), by the model's files: TENON_LLM_POOLING_MEAN,
                               // CLS or LAST; 0 = one that tenon does not have
   uint32_t reserved0;
+  int64_t cache_tokens;       // that the cache has room for, of all slots together
 } tenon_llm_facts;
 
 // [any-thread]
@@ -271,8 +276,9 @@ typedef struct tenon_llm_embed_options {
 
 // Writes a vector for each text, [text_count, dim] (tenon_llm_facts). Text i has counts[i] tokens, 1
 // to the context; `tokens` has those of all texts, one after the other. All is checked before any is
-// read. Reads the texts one by one into a slot, which is cleared, also if the call fails. options may
-// be NULL. number_count: exactly text_count * dim.
+// read. Uses a slot, which is cleared, also if the call fails. Short texts are read together if there
+// is memory: on a cpu in any case, elsewhere in free slots. On a cpu, with activations in f32 and
+// without experts, each vector has the bits that it has alone. options may be NULL. number_count: exactly text_count * dim.
 //
 // Fails with TENON_UNSUPPORTED if the model's files ask for a pooling that tenon does not have, and
 // the options name none.

@@ -100,10 +100,10 @@ tenon_dtype dtype_of(std::string_view name, const char* what) {
 
 void open(PyEngine* self, const Kept<Runtime>& runtime, const std::string& path, std::string device,
           int64_t context, int64_t slots, std::string_view compute, std::string_view cache,
-          std::string_view products) {
+          std::string_view products, int64_t cache_tokens) {
   llm::EngineOptions o;
   if (device != "auto") o.device = std::move(device);
-  o.context = context, o.slots = slots;
+  o.context = context, o.slots = slots, o.cache_tokens = cache_tokens;
   o.products = products_of(products);
   o.compute = dtype_of(compute, "compute"), o.cache = dtype_of(cache, "cache");
   const Runtime& r = *runtime;
@@ -121,6 +121,7 @@ nb::dict facts(const PyEngine& e) {
   out["context"] = f.context;
   out["model_context"] = f.model_context;
   out["slots"] = f.slots;
+  out["cache_tokens"] = f.cache_tokens;
   out["end_tokens"] = nb::tuple(nb::cast(f.end_tokens));
   out["bos_token"] = f.bos_token;
   out["has_tokenizer"] = f.has_tokenizer;
@@ -272,7 +273,7 @@ void add_llm(nb::module_& m) {
   nb::class_<PyEngine>(m, "_LlmEngine", nb::is_weak_referenceable())
       .def("__init__", open, nb::arg("runtime"), nb::arg("path"), nb::arg("device"),
            nb::arg("context"), nb::arg("slots"), nb::arg("compute"), nb::arg("cache"),
-           nb::arg("products"))
+           nb::arg("products"), nb::arg("cache_tokens"))
       .def("facts", facts)
       .def(
           "tokenize",

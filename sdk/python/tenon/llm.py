@@ -46,6 +46,9 @@ class Engine:
     slots: sequences that are kept at the same time.
     compute: dtype of activations: "f32", "f16" or "bf16"; None: f32 on the cpu, elsewhere that of the weights.
     cache: dtype of the cache of keys and values; None: that of activations, but on the cpu f16 unless the weights are f32.
+    cache_tokens: tokens that the cache has room for, of all slots together, from the context to slots * context; None:
+    slots * context. Fewer need less memory; they are possible on the cpu, but not for recurrent models. A call that finds no
+    room raises OutOfMemory.
     products: the precision of products with weights in blocks. "f32": as precise as in f32. "int8": activations are
     rounded to blocks of 8-bit integers. "compute": weights may be rounded to the dtype of activations. "auto": "int8" on
     the cpu, "compute" elsewhere.
@@ -65,6 +68,7 @@ class Engine:
         compute: str | DType | None = None,
         cache: str | DType | None = None,
         products: str = "auto",
+        cache_tokens: int | None = None,
         runtime: Runtime | None = None,
     ) -> None:
         self._path, self._device = os.fspath(path), text_of(device, "device")
@@ -77,6 +81,7 @@ class Engine:
             "" if compute is None else text_of(str(compute), "compute"),
             "" if cache is None else text_of(str(cache), "cache"),
             text_of(products, "products"),
+            0 if cache_tokens is None else _at_least_one(cache_tokens, "cache_tokens"),
         )
         self._facts = self._native.facts()
         self._executor: ThreadPoolExecutor | None = None
@@ -117,6 +122,11 @@ class Engine:
     def slots(self) -> int:
         """The number of sequences that are kept at the same time."""
         return int(self._facts["slots"])
+
+    @property
+    def cache_tokens(self) -> int:
+        """The number of tokens that the cache has room for, of all slots together."""
+        return int(self._facts["cache_tokens"])
 
     @property
     def device(self) -> str:

@@ -67,6 +67,15 @@ class Loading(Rig):
         self.assertGreater(np.abs(half - exact).max(), 0)
         self.assertLess(np.abs(half - exact).max(), 0.01 * np.abs(exact).max())
 
+    def test_a_cache_of_less_memory(self):
+        e = Engine(self.path, device="cpu", slots=4, cache_tokens=600)
+        self.assertTrue(600 <= e.cache_tokens < 696)
+        self.assertEqual(e.complete("x", max_tokens=5).tokens, self.engine.complete("x", max_tokens=5).tokens)
+        e.truncate(0)
+        e.step({0: [65] * 500})
+        with self.assertRaisesRegex(tenon.OutOfMemory, "a larger cache"):
+            e.step({1: [66] * 500})
+
     def test_products(self):
         # Without weights in blocks they are all the same.
         expected = self.engine.complete("x", max_tokens=5).tokens
@@ -79,6 +88,8 @@ class Loading(Rig):
             ({"context": 9999}, "context of at most 512"),
             ({"context": 0}, "context=0; expected 1 or more"),
             ({"slots": 0}, "slots=0"),
+            ({"cache_tokens": 0}, "cache_tokens=0"),
+            ({"cache_tokens": 511}, "a cache of at least 512 tokens"),
             ({"compute": "i32"}, "compute='i32'"),
             ({"cache": "f64"}, "cache='f64'"),
             ({"products": "i4"}, "products='i4'; expected .* or \"compute\""),

@@ -90,6 +90,7 @@ TEST_SUITE("llm/scheduler") {
       if (fails.exchange(false)) throw tenon::Error(TENON_DEVICE_LOST, "step: broken");
       Tokens& h = held[static_cast<size_t>(part.slot)];
       h.insert(h.end(), part.tokens.begin(), part.tokens.end());
+      text_tokens += static_cast<int64_t>(part.tokens.size());
       REQUIRE(static_cast<int64_t>(h.size()) <= most);
       REQUIRE(size() <= room);
       if (fails_late.exchange(false)) throw tenon::Error(TENON_NUMERIC_ERROR, "embed: not finite");
@@ -97,7 +98,13 @@ TEST_SUITE("llm/scheduler") {
           std::max(longest_text_part.load(), static_cast<int64_t>(part.tokens.size()));
       return last ? std::vector<float>(h.begin(), h.end()) : std::vector<float>();
     }
-    std::atomic<int64_t> longest_text_part{0};
+    std::vector<std::vector<float>> embed_texts(int64_t slot,
+                                                std::span<const Tokens> texts) override {
+      REQUIRE(held[static_cast<size_t>(slot)].empty());
+      most_texts = std::max(most_texts.load(), static_cast<int64_t>(texts.size()));
+      return Sequences::embed_texts(slot, texts);
+    }
+    std::atomic<int64_t> longest_text_part{0}, text_tokens{0}, most_texts{0};
   };
 
   struct Greedy final : Sampling {
@@ -398,6 +405,40 @@ TEST_SUITE("llm/scheduler") {
         });
       for (std::thread& t : clients) t.join();
     }
+  }
+
+  TEST_CASE("embeddings: short texts are read together, up to a chunk of them") {
+    Rig rig(2, 100, {.waiting = 64, .chunk = 30});
+    std::vector<Tokens> texts;
+    for (int32_t i = 0; i < 25; ++i) texts.emplace_back(3, i);
+    texts.insert(texts.begin(), Tokens(40, 25));
+    CHECK(embedded(*embed(rig, texts)) == texts);
+    CHECK(rig.model.most_texts == 10);
+    CHECK(rig.model.longest_text_part == 30);
+    rig.model.fails = true;
+    CHECK_THROWS_WITH_AS(embedded(*embed(rig, {{1}, {2}})), doctest::Contains("broken"),
+                         tenon::Error);
+    CHECK(embedded(*embed(rig, {{1}, {2}})) == std::vector<Tokens>{{1}, {2}});
+  }
+
+  TEST_CASE("embeddings, little memory: an answer that grows takes the room of texts") {
+    // The older answer needs 20 + 120 tokens, each text 60.
+    Rig rig(2, 200, {.waiting = 64, .chunk = 10}, 146);
+    Tokens prompt;
+    uint32_t n = 0;
+    do {
+      prompt = prompt_of(n++, 20);
+    } while (alone(prompt, 120).size() < 120);
+    const std::vector<Tokens> texts(100, Tokens(60, 3));
+    rig.model.hold = true;
+    const auto answer = rig.ask(prompt, 120);
+    const auto vectors = embed(rig, texts);
+    rig.model.hold = false;
+    CHECK(wait_for(*answer).text == alone(prompt, 120));
+    CHECK(embedded(*vectors) == texts);
+    // The text that lost its slot was read again, and those before it were not.
+    CHECK(rig.model.text_tokens > 100 * 60);
+    CHECK(rig.model.text_tokens < 101 * 60);
   }
 
   TEST_CASE("embeddings, little memory: one that fails leaves its room to others") {

@@ -201,6 +201,9 @@ TEST_SUITE("llm/text/json") {
             words,
             R"(, "post_processor": {"type": "BertProcessing", "sep": ["y", 7], "cls": ["x", 0]})")),
         "post_processor.sep[1]: expected the id of a token, got 7"));
+    CHECK(
+        has(error(with_model(words, R"(, "added_tokens": [{"id": 2147483648, "content": "far"}])")),
+            "id of 'far': expected an id from 0 to"));
     CHECK(has(error(with_model(words, R"(, "added_tokens": [{"id": 0, "content": "z"}])")),
               "added_tokens[0]"));
     std::string deep = R"({"type": "NFC"})";

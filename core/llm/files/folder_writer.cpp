@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Safetensors files of a folder and their index.
+#include "llm/files/folder_writer.hpp"
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "llm/files/json.hpp"
+
+namespace tenon::llm::files {
+namespace {
+
+constexpr uint64_t kShard = uint64_t{2} << 30;  // bytes of tensors in one file, about
+
+// The file of each tensor, by number.
+std::vector<size_t> shards_of(const std::vector<FolderTensor>& tensors) {
+  std::vector<size_t> out;
+  size_t shard = 0;
+  uint64_t in_shard = 0;
+  for (const FolderTensor& t : tensors) {
+    if (in_shard > 0 && in_shard + t.type.bytes() > kShard) ++shard, in_shard = 0;
+    in_shard += t.type.bytes();
+    out.push_back(shard);
+  }
+  return out;
+}
+
+}  // namespace
+
+uint64_t write_tensors(const std::string& folder, const std::vector<FolderTensor>& tensors,
+                       const ConvertOptions& options) {
+  const std::vector<size_t> shard_of = shards_of(tensors);
+  const size_t shards = shard_of.empty() ? 0 : shard_of.back() + 1;
+  uint64_t total = 0, done = 0;
+  for (const FolderTensor& t : tensors) total += t.type.bytes();
+  // Only to hold tensors and to write them: no plugin is needed.
+  const Runtime runtime(RuntimeOptions{.use_environment = false, .use_builtin_dir = false});
+  Json map = Json::object();
+  size_t next = 0;
+  for (size_t shard = 0; shard < shards; ++shard) {
+    std::string name = "model.safetensors";
+    if (shards > 1) {
+      char text[64];
+      std::snprintf(text, sizeof text, "model-%05zu-of-%05zu.safetensors", shard + 1, shards);
+      name = text;
+    }
+    Store store(runtime);
+    for (; next < tensors.size() && shard_of[next] == shard; ++next) {
+      const FolderTensor& t = tensors[next];
+      if (options.progress) options.progress(done, total, t.name);
+      store.borrow(TENON_SPACE_WEIGHT, t.name, t.make());
+      done += t.type.bytes();
+      map[t.name] = name;
+    }
+    store.save(TENON_SPACE_WEIGHT, folder + "/" + name, {{"format", "pt"}});
+  }
+  if (shards > 1) {
+    write_text(folder, "model.safetensors.index.json",
+               Json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n");
+  } else {  // readers prefer an index, also one of an earlier model
+    std::error_code error;
+    std::filesystem::remove(folder + "/model.safetensors.index.json", error);
+  }
+  return total;
+}
+
+void write_text(const std::string& folder, const std::string& name, const std::string& text) {
+  const std::string path = folder + "/" + name, temporary = path + ".tmp";
+  std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
+  out << text;
+  out.close();
+  std::error_code error;
+  if (out) std::filesystem::rename(temporary, path, error);
+  if (!out || error) throw Error(TENON_IO_ERROR, path + ": write failed");
+}
+
+}  // namespace tenon::llm::files

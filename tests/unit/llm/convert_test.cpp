@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conversions of small folders that the test writes. Others: cli.gguf, llm.quantized, peers.gguf.
+#include "llm/files/convert.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "llm/files/json.hpp"
+#include "llm/files/tokenizer_keys.hpp"
+#include "tenon/tenon.hpp"
+
+using namespace tenon;
+using namespace tenon::llm::files;
+
+namespace {
+
+struct Folder {
+  std::string path;
+  Runtime runtime{{.threads = 1, .use_environment = false, .use_builtin_dir = false}};
+  Store store{runtime};
+  Folder() {
+    char name[] = "/tmp/tenon-convert-XXXXXX";
+    path = mkdtemp(name);
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+  void add(const std::string& name, const std::vector<int64_t>& dims) {
+    std::vector<float> numbers(static_cast<size_t>(TensorType(f32, dims).elements()));
+    for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i % 7) / 8;
+    store.set(TENON_SPACE_WEIGHT, name, dims, numbers);
+  }
+  void save(const Json& config) {
+    std::filesystem::create_directory(path + "/model");
+    store.save(TENON_SPACE_WEIGHT, path + "/model/model.safetensors");
+    std::ofstream(path + "/model/config.json") << config.dump();
+  }
+};
+
+}  // namespace
+
+TEST_SUITE("llm/convert") {
+  TEST_CASE("mamba: A of one axis is an exponent, too") {
+    Folder f;
+    f.add("backbone.embeddings.weight", {8, 4});
+    f.add("backbone.norm_f.weight", {4});
+    const std::string layer = "backbone.layers.0.";
+    f.add(layer + "norm.weight", {4});
+    for (const auto& [name, dims] :
+         std::vector<std::pair<std::string, std::vector<int64_t>>>{{"in_proj.weight", {16, 4}},
+                                                                   {"conv1d.weight", {8, 1, 4}},
+                                                                   {"conv1d.bias", {8}},
+                                                                   {"x_proj.weight", {4, 8}},
+                                                                   {"dt_proj.weight", {8, 2}},
+                                                                   {"dt_proj.bias", {8}},
+                                                                   {"A_log", {8}},
+                                                                   {"D", {8}},
+                                                                   {"out_proj.weight", {4, 8}}})
+      f.add(layer + "mixer." + name, dims);
+    f.save({{"model_type", "mamba"},
+            {"hidden_size", 4},
+            {"num_hidden_layers", 1},
+            {"state_size", 1},
+            {"intermediate_size", 8},
+            {"time_step_rank", 2},
+            {"vocab_size", 8}});
+    folder_to_gguf(f.path + "/model", f.path + "/m.gguf", {});
+    const Gguf file(f.path + "/m.gguf");
+    const GgufTensor a = file.tensor("blk.0.ssm_a");
+    const std::vector<float> got = gguf_decode<float>(gguf_format(a.type), a.data);
+    for (size_t i = 0; i < 8; ++i)
+      CHECK(got[i] == doctest::Approx(-std::exp(static_cast<double>(i % 7) / 8)));
+    gguf_to_folder(f.path + "/m.gguf", f.path + "/back", {.type = "F32"});
+    Store back(f.runtime);
+    back.load(TENON_SPACE_WEIGHT, f.path + "/back/model.safetensors");
+    const auto first = f.store.get<float>(TENON_SPACE_WEIGHT, layer + "mixer.A_log"),
+               last = back.get<float>(TENON_SPACE_WEIGHT, layer + "mixer.A_log");
+    for (size_t i = 0; i < 8; ++i) CHECK(last[i] == doctest::Approx(first[i]).epsilon(1e-6));
+  }
+
+  TEST_CASE("tokens: an id far beyond the others is refused with its token") {
+    Folder f;
+    const Json config{{"model_type", "llama"}, {"vocab_size", 8}};
+    std::filesystem::create_directory(f.path + "/model");
+    const std::string file = f.path + "/model/tokenizer.json";
+    const auto refusal = [&](int64_t id, bool added) {
+      Json tokenizer{
+          {"model", {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}}}, {"merges", Json::array()}}},
+          {"pre_tokenizer", {{"type", "ByteLevel"}}}};
+      if (added)
+        tokenizer["added_tokens"] = {{{"id", id}, {"content", "far"}}};
+      else
+        tokenizer["model"]["vocab"]["far"] = id;
+      std::ofstream(file) << tokenizer.dump();
+      GgufWriter out(f.path + "/m.gguf");
+      try {
+        set_tokenizer_keys(out, f.path + "/model", config, "gpt-2");
+      } catch (const Error& e) {
+        CHECK(e.code() == TENON_CORRUPT);
+        return std::string(e.what());
+      }
+      return std::string("converted");
+    };
+    for (const bool added : {false, true}) {
+      const std::string text = refusal(int64_t{1} << 31, added);
+      CHECK(text.find("token 'far' has the id 2147483648; expected 0 to ") != text.npos);
+      CHECK(refusal(10'000'000, added).find("token 'far' has the id 10000000") != text.npos);
+      CHECK(refusal(2, added) == "converted");
+      CHECK(refusal(1000, added) == "converted");
+    }
+  }
+}
