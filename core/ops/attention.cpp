@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The record of attention: over keys in order, and over blocks of keys.
+// The record of attention: over keys in order, and over blocks of keys. "Blocks of elements" are
+// those of a dtype such as q8_0.
 #include <limits>
 
 #include "ops/attention.hpp"
@@ -28,9 +29,15 @@ Value blocks_in_use(Builder& b, const op::attention& n) {
   return b.where(b.compare("lt", starts, length), valid, zero);
 }
 
+// Numbers of keys or values that are stored in blocks of elements.
+Value as_numbers(Builder& b, Value x, DType to) {
+  return is_blocks(b.dtype(x)) ? Value(b.add(op::dequantize_blocks{.to = to, .w = x})) : x;
+}
+
 // Keys or values of a pool, one after another.
 Value in_order(Builder& b, const op::attention& n, Value pool, Value blocks) {
-  Value picked = b.add(op::gather{.data = pool, .indices = blocks});
+  Value picked =
+      as_numbers(b, b.add(op::gather{.data = pool, .indices = blocks}), acc_dtype(b.dtype(n.q)));
   if (n.layout == "bhsd") picked = b.transpose(picked, {0, 2, 1, 3, 4});
   return b.reshape(picked, contiguous(n.layout, b.shape(pool), b.shape(blocks)));
 }
@@ -46,12 +53,20 @@ Value to_pool(Builder& b, const op::attention& n, Value d, Value pool, Value blo
   return b.add(op::gather_backward{.axis = 0, .dim = p[0], .dy = d, .indices = blocks});
 }
 
-// The same attention over keys in order.
-op::attention without_table(Builder& b, const op::attention& n, Value blocks) {
+// The same attention over keys in order. blocks: absent if they are in order already. Keys and values
+// that were blocks of elements have the accumulation dtype, and so have q and the mask then.
+op::attention plain_attention(Builder& b, const op::attention& n, Value blocks) {
   op::attention plain = n;
-  plain.k = in_order(b, n, n.k, blocks);
-  plain.v = in_order(b, n, n.v, blocks);
-  plain.block_table = {};
+  if (blocks) {
+    plain.k = in_order(b, n, n.k, blocks);
+    plain.v = in_order(b, n, n.v, blocks);
+    plain.block_table = {};
+  }
+  if (!is_blocks(b.dtype(n.k))) return plain;
+  plain.q = b.widen(n.q);
+  plain.k = as_numbers(b, plain.k, b.dtype(plain.q));
+  plain.v = as_numbers(b, plain.v, b.dtype(plain.q));
+  if (n.mask && b.dtype(n.mask) != kBool) plain.mask = b.widen(n.mask);
   return plain;
 }
 
@@ -66,9 +81,9 @@ void attention_shape(Infer& i, const op::attention& n) {
 
 bool attention_lower(Lower& l, const op::attention& n) {
   Builder& b = l.b;
-  if (n.block_table) {
-    const auto y = b.add(without_table(b, n, blocks_in_use(b, n)));
-    l.out(0, y[0]);
+  if (n.block_table || is_blocks(b.dtype(n.k))) {
+    const auto y = b.add(plain_attention(b, n, n.block_table ? blocks_in_use(b, n) : Value{}));
+    l.out(0, b.cast(y[0], b.dtype(n.q)));
     if (l.wanted(1)) l.out(1, y[1]);
     return true;
   }
@@ -109,14 +124,13 @@ void add_column(Builder& b, const op::attention& n, Value dlse, op::attention_ba
 }
 
 void attention_grad(Grad& g, const op::attention& paged) {
-  op::attention n = paged;
-  if (!g.wants(n.q) && !g.wants(n.k) && !g.wants(n.v) && !g.wants(n.mask)) return;
+  if (!g.wants(paged.q) && !g.wants(paged.k) && !g.wants(paged.v) && !g.wants(paged.mask)) return;
   Builder& b = g.b;
-  Value blocks;
-  if (paged.block_table) {
-    blocks = blocks_in_use(b, paged);
-    n = without_table(b, paged, blocks);
-  }
+  if (is_blocks(b.dtype(paged.k)))
+    for (const auto& [operand, v] : {std::pair("k", paged.k), std::pair("v", paged.v)})
+      if (g.wants(v)) g.refuse(operand, "blocks of elements have no gradient");
+  const Value blocks = paged.block_table ? blocks_in_use(b, paged) : Value{};
+  const op::attention n = plain_attention(b, paged, blocks);
   const auto to_operand = [&](Value d, Value operand) {
     return blocks ? to_pool(b, paged, d, operand, blocks) : d;
   };
@@ -127,23 +141,26 @@ void attention_grad(Grad& g, const op::attention& paged) {
                               .left_window = n.left_window,
                               .right_window = n.right_window,
                               .offset = n.offset,
-                              .dout = g.dy(0),
+                              .dout = g.dy(0) ? b.cast(g.dy(0), b.dtype(n.q)) : Value{},
                               .q = n.q,
                               .k = n.k,
                               .v = n.v,
-                              .o = g.y(0),
+                              .o = b.cast(g.y(0), b.dtype(n.q)),
                               .lse = g.y(1),
                               .mask = n.mask,
                               .kv_len = n.kv_len,
                               .past_len = n.past_len,
-                              .want_dmask = g.wants(n.mask)};
+                              .want_dmask = g.wants(paged.mask)};
   if (!back.dout) back.dout = b.zeros(b.type(back.o));
   if (g.dy(1)) add_column(b, n, g.dy(1), back);
   const auto d = b.add(back);
-  if (g.wants(n.q)) g.give(n.q, d[0]);
+  const auto narrowed = [&](Value to, Value gradient) {
+    g.give(to, b.cast(gradient, b.dtype(to)));
+  };
+  if (g.wants(paged.q)) narrowed(paged.q, d[0]);
   if (g.wants(paged.k)) g.give(paged.k, to_operand(d[1], paged.k));
   if (g.wants(paged.v)) g.give(paged.v, to_operand(b.narrow(d[2], 3, 0, b.shape(n.v)[3]), paged.v));
-  if (g.wants(n.mask)) g.give(n.mask, d[3]);
+  if (g.wants(paged.mask)) narrowed(paged.mask, d[3]);
 }
 
 double attention_flops(const Cost& c, const op::attention& n) {
@@ -169,7 +186,8 @@ constexpr Record<op::attention> kAttention{.shape = attention_shape,
                                            .batch = attention_batch<op::attention>,
                                            .padded = attention_padded,
                                            .flops = attention_flops,
-                                           .bytes = attention_bytes};
+                                           .bytes = attention_bytes,
+                                           .traits = kReadsBlocks};
 
 }  // namespace
 
