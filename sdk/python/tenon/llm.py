@@ -45,7 +45,8 @@ class Engine:
     context: most tokens of a sequence, prompt and answer together; None: 4096, or the model's own limit if it is less.
     slots: sequences that are kept at the same time.
     compute: dtype of activations: "f32", "f16" or "bf16"; None: f32 on the cpu, elsewhere that of the weights.
-    cache: dtype of the cache of keys and values; None: that of activations, but on the cpu f16 unless the weights are f32.
+    cache: dtype of the cache of keys and values: "f32", "f16", "bf16", or "q8_0" on the cpu, which takes about half the
+    memory of f16; None: that of activations, but on the cpu f16 unless the weights are f32.
     products: the precision of products with weights in blocks. "f32": as precise as in f32. "int8": activations are
     rounded to blocks of 8-bit integers. "compute": weights may be rounded to the dtype of activations. "auto": "int8" on
     the cpu, "compute" elsewhere.
