@@ -29,15 +29,9 @@ Value blocks_in_use(Builder& b, const op::attention& n) {
   return b.where(b.compare("lt", starts, length), valid, zero);
 }
 
-// Numbers of keys or values that are stored in blocks of elements.
-Value as_numbers(Builder& b, Value x, DType to) {
-  return is_blocks(b.dtype(x)) ? Value(b.add(op::dequantize_blocks{.to = to, .w = x})) : x;
-}
-
 // Keys or values of a pool, one after another.
 Value in_order(Builder& b, const op::attention& n, Value pool, Value blocks) {
-  Value picked =
-      as_numbers(b, b.add(op::gather{.data = pool, .indices = blocks}), acc_dtype(b.dtype(n.q)));
+  Value picked = b.add(op::gather{.data = pool, .indices = blocks});
   if (n.layout == "bhsd") picked = b.transpose(picked, {0, 2, 1, 3, 4});
   return b.reshape(picked, contiguous(n.layout, b.shape(pool), b.shape(blocks)));
 }
@@ -53,19 +47,22 @@ Value to_pool(Builder& b, const op::attention& n, Value d, Value pool, Value blo
   return b.add(op::gather_backward{.axis = 0, .dim = p[0], .dy = d, .indices = blocks});
 }
 
-// The same attention over keys in order. blocks: absent if they are in order already. Keys and values
-// that were blocks of elements have the accumulation dtype, and so have q and the mask then.
-op::attention plain_attention(Builder& b, const op::attention& n, Value blocks) {
+// The same attention over keys in order.
+op::attention without_table(Builder& b, const op::attention& n, Value blocks) {
   op::attention plain = n;
-  if (blocks) {
-    plain.k = in_order(b, n, n.k, blocks);
-    plain.v = in_order(b, n, n.v, blocks);
-    plain.block_table = {};
-  }
-  if (!is_blocks(b.dtype(n.k))) return plain;
+  plain.k = in_order(b, n, n.k, blocks);
+  plain.v = in_order(b, n, n.v, blocks);
+  plain.block_table = {};
+  return plain;
+}
+
+// The same attention over numbers, if k and v are blocks of elements: all in the accumulation dtype.
+op::attention of_numbers(Builder& b, const op::attention& n) {
+  if (!is_blocks(b.dtype(n.k))) return n;
+  op::attention plain = n;
   plain.q = b.widen(n.q);
-  plain.k = as_numbers(b, plain.k, b.dtype(plain.q));
-  plain.v = as_numbers(b, plain.v, b.dtype(plain.q));
+  plain.k = b.add(op::dequantize_blocks{.to = b.dtype(plain.q), .w = n.k});
+  plain.v = b.add(op::dequantize_blocks{.to = b.dtype(plain.q), .w = n.v});
   if (n.mask && b.dtype(n.mask) != kBool) plain.mask = b.widen(n.mask);
   return plain;
 }
@@ -81,8 +78,9 @@ void attention_shape(Infer& i, const op::attention& n) {
 
 bool attention_lower(Lower& l, const op::attention& n) {
   Builder& b = l.b;
-  if (n.block_table || is_blocks(b.dtype(n.k))) {
-    const auto y = b.add(plain_attention(b, n, n.block_table ? blocks_in_use(b, n) : Value{}));
+  const bool numbers = !is_blocks(b.dtype(n.k));
+  if (n.block_table || !numbers) {
+    const auto y = b.add(numbers ? without_table(b, n, blocks_in_use(b, n)) : of_numbers(b, n));
     l.out(0, b.cast(y[0], b.dtype(n.q)));
     if (l.wanted(1)) l.out(1, y[1]);
     return true;
@@ -129,8 +127,9 @@ void attention_grad(Grad& g, const op::attention& paged) {
   if (is_blocks(b.dtype(paged.k)))
     for (const auto& [operand, v] : {std::pair("k", paged.k), std::pair("v", paged.v)})
       if (g.wants(v)) g.refuse(operand, "blocks of elements have no gradient");
+  op::attention n = of_numbers(b, paged);
   const Value blocks = paged.block_table ? blocks_in_use(b, paged) : Value{};
-  const op::attention n = plain_attention(b, paged, blocks);
+  if (blocks) n = without_table(b, n, blocks);
   const auto to_operand = [&](Value d, Value operand) {
     return blocks ? to_pool(b, paged, d, operand, blocks) : d;
   };

@@ -1996,8 +1996,8 @@ def attention(
     for its product.
 
     Decomposition. With block_table: the blocks of each batch entry are gathered, and attention without a table
-    follows. With k and v of a dtype of blocks: dequantize_blocks to the accumulation dtype, and attention in this
-    dtype.
+    follows. With k and v of a dtype of blocks, first: dequantize_blocks to the accumulation dtype, and attention in
+    this dtype.
 
     Values of layout: bhsd bshd.
     Gradient: own rule.
