@@ -93,11 +93,7 @@ void encode_q5_1(const float* x, const float*, std::byte* block) {
 }
 
 void encode_q8_0(const float* x, const float*, std::byte* block) {
-  const float d = std::fabs(extreme(x, 32)) / 127, i = inverse(d);
-  put_scale(block, d);
-  for (uint32_t k = 0; k < 32; ++k)  // ties go away from 0
-    block[2 + k] = static_cast<std::byte>(
-        static_cast<int8_t>(std::clamp(std::round(x[k] * i), -127.0F, 127.0F)));
+  sdk::encode_q8_0(x, reinterpret_cast<unsigned char*>(block));
 }
 
 // Scales that put the extreme number on or near the ends of the table; the codes of each give its

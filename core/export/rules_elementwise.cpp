@@ -289,6 +289,7 @@ Ref saturated(Emitter& e, const Ref& x, DType to) {
 void write_cast(Call& c) {
   const auto n = decode<op::cast>(c.node);
   const Ref x = c.in(n.x);
+  if (is_blocks(n.to)) c.refuse("ONNX has no blocks");
   if (x.dtype == n.to) return c.out(c.e.add("Identity", {x}));
   const bool from_float = is_float(x.dtype) || sdk::is_f8(x.dtype);
   if (from_float && (is_integer(n.to) || sdk::is_nibble(n.to)))

@@ -175,12 +175,15 @@ void check_types(const NodeInfo& node, const std::vector<Type>& types, const std
   for (size_t k = 0; k < types.size(); ++k) {
     const Type& t = types[k];
     const bool wanted = k < node.outputs.size() && node.outputs[k];
-    if (wanted && is_blocks(t.dtype))
-      fail(Code::dtype_mismatch, who, ": output ", node.op->schema->output_name(k), ": is ",
-           t.text(), "; no op makes blocks");
-    if (wanted && tenon_dtype_bits(t.dtype) == 0)
+    if (wanted && is_blocks(t.dtype)) {
+      const std::string place = cat(who, ": output ", node.op->schema->output_name(k));
+      if (!(node.op->traits & kReadsBlocks))
+        fail(Code::dtype_mismatch, place, ": is ", t.text(), "; this op makes no blocks");
+      want_whole_blocks(t, place);
+    } else if (wanted && tenon_dtype_bits(t.dtype) == 0) {
       fail(Code::invalid_argument, who, ": output ", node.op->schema->output_name(k),
            " has no type here");
+    }
     for (Dim d : t.shape) check(d >= 0, who, ": its shape rule gave a negative dim");
     t.shape.elements();  // fails on overflow
   }
@@ -193,8 +196,7 @@ void want_blocks_read(const Graph& graph, const NodeInfo& node, const Infer& inf
     if (const Value v = node.operands[k]; v && is_blocks(graph.type(v).dtype))
       infer.fail(Code::dtype_mismatch, "operand ", node.op->schema->operand_name(k, node.lists),
                  ": got ", graph.type(v).text(),
-                 "; blocks are read by the ops of family dequant alone: dequantize_blocks makes "
-                 "numbers of them");
+                 "; this op reads no blocks: dequantize_blocks makes numbers of them");
 }
 
 template <class T>
@@ -275,9 +277,6 @@ Value Graph::add_named(Space space, std::string_view value_name, const Type& typ
   if (value_name.empty()) fail(Code::invalid_argument, word, ": the name is empty");
   if (!tenon_dtype_known(type.dtype))
     fail(Code::dtype_mismatch, word, " '", value_name, "': the dtype is unknown");
-  if (is_blocks(type.dtype) && space == Space::state)
-    fail(Code::dtype_mismatch, "state '", value_name, "': is ", type.text(),
-         "; only inputs, weights and constants may have blocks");
   if (is_blocks(type.dtype)) want_whole_blocks(type, cat(word, " '", value_name, "'"));
   if (find(space, value_name))
     fail(Code::invalid_argument, word, " '", value_name, "' exists already");
@@ -374,7 +373,7 @@ void Graph::output(std::string_view output_name, Value value) {
     fail(Code::invalid_argument, "output '", output_name, "': no value of this graph");
   if (is_blocks(type(value).dtype))
     fail(Code::dtype_mismatch, "output '", output_name, "': is ", type(value).text(),
-         "; only inputs, weights and constants may have blocks");
+         "; outputs have no blocks: dequantize_blocks makes numbers of them");
   if (!output_names_.emplace(std::string(output_name), static_cast<uint32_t>(outputs_.size()))
            .second)
     fail(Code::invalid_argument, "output '", output_name, "' exists already");
@@ -387,7 +386,7 @@ void Graph::update(Value target, Value value) {
   const ValueInfo& t = values_[target.id];
   if (t.space != Space::weight && t.space != Space::state)
     fail(Code::invalid_argument, "update: the target is neither a weight nor state");
-  if (is_blocks(t.type.dtype))
+  if (is_blocks(t.type.dtype) && t.space == Space::weight)
     fail(Code::dtype_mismatch, "update '", t.name, "': is ", t.type.text(),
          "; weights of blocks are not updated");
   const Type& given = type(value);

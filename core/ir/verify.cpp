@@ -48,10 +48,7 @@ class Verifier {
     }
     if (info.node != kNone) bad(value_text(v), ": is made by no node and names one");
     if (!tenon_dtype_known(info.type.dtype)) bad(value_text(v), ": has no dtype");
-    if (is_blocks(info.type.dtype)) {
-      if (info.space == Space::state) bad(value_text(v), ": is state of ", info.type.text());
-      want_whole_blocks(info.type, cat("graph: ", value_text(v)));
-    }
+    if (is_blocks(info.type.dtype)) want_whole_blocks(info.type, cat("graph: ", value_text(v)));
     for (Dim d : info.type.shape) {
       if (!is_symbol(d)) continue;
       if (info.space != Space::input) bad(value_text(v), ": only inputs may have symbolic dims");

@@ -32,6 +32,11 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
     const bool half = options.compute == TENON_DTYPE_NONE && on_cpu && p.config.dtype != f32;
     p.options.cache = half ? tenon_dtype{f16} : p.options.compute;
   }
+  if (in_blocks(p.options.cache) && !on_cpu)
+    throw Error(TENON_UNSUPPORTED, "engine: a cache of " +
+                                       std::string(sdk::dtype_name(p.options.cache)) +
+                                       " is for the cpu; expected f32, f16 or bf16 on device '" +
+                                       options.device + "'");
   if (options.products == Products::device)
     p.options.products = on_cpu ? Products::int8 : Products::compute;
   if (!options.stack_weights) p.options.stack_weights = !on_cpu;

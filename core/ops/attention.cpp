@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The record of attention: over keys in order, and over blocks of keys.
+// The record of attention: over keys in order, and over blocks of keys. "Blocks of elements" are
+// those of a dtype such as q8_0.
 #include <limits>
 
 #include "ops/attention.hpp"
@@ -55,6 +56,17 @@ op::attention without_table(Builder& b, const op::attention& n, Value blocks) {
   return plain;
 }
 
+// The same attention over numbers, if k and v are blocks of elements: all in the accumulation dtype.
+op::attention of_numbers(Builder& b, const op::attention& n) {
+  if (!is_blocks(b.dtype(n.k))) return n;
+  op::attention plain = n;
+  plain.q = b.widen(n.q);
+  plain.k = b.add(op::dequantize_blocks{.to = b.dtype(plain.q), .w = n.k});
+  plain.v = b.add(op::dequantize_blocks{.to = b.dtype(plain.q), .w = n.v});
+  if (n.mask && b.dtype(n.mask) != kBool) plain.mask = b.widen(n.mask);
+  return plain;
+}
+
 // ---- attention
 
 void attention_shape(Infer& i, const op::attention& n) {
@@ -66,9 +78,10 @@ void attention_shape(Infer& i, const op::attention& n) {
 
 bool attention_lower(Lower& l, const op::attention& n) {
   Builder& b = l.b;
-  if (n.block_table) {
-    const auto y = b.add(without_table(b, n, blocks_in_use(b, n)));
-    l.out(0, y[0]);
+  const bool numbers = !is_blocks(b.dtype(n.k));
+  if (n.block_table || !numbers) {
+    const auto y = b.add(numbers ? without_table(b, n, blocks_in_use(b, n)) : of_numbers(b, n));
+    l.out(0, b.cast(y[0], b.dtype(n.q)));
     if (l.wanted(1)) l.out(1, y[1]);
     return true;
   }
@@ -109,14 +122,14 @@ void add_column(Builder& b, const op::attention& n, Value dlse, op::attention_ba
 }
 
 void attention_grad(Grad& g, const op::attention& paged) {
-  op::attention n = paged;
-  if (!g.wants(n.q) && !g.wants(n.k) && !g.wants(n.v) && !g.wants(n.mask)) return;
+  if (!g.wants(paged.q) && !g.wants(paged.k) && !g.wants(paged.v) && !g.wants(paged.mask)) return;
   Builder& b = g.b;
-  Value blocks;
-  if (paged.block_table) {
-    blocks = blocks_in_use(b, paged);
-    n = without_table(b, paged, blocks);
-  }
+  if (is_blocks(b.dtype(paged.k)))
+    for (const auto& [operand, v] : {std::pair("k", paged.k), std::pair("v", paged.v)})
+      if (g.wants(v)) g.refuse(operand, "blocks of elements have no gradient");
+  op::attention n = of_numbers(b, paged);
+  const Value blocks = paged.block_table ? blocks_in_use(b, paged) : Value{};
+  if (blocks) n = without_table(b, n, blocks);
   const auto to_operand = [&](Value d, Value operand) {
     return blocks ? to_pool(b, paged, d, operand, blocks) : d;
   };
@@ -127,23 +140,26 @@ void attention_grad(Grad& g, const op::attention& paged) {
                               .left_window = n.left_window,
                               .right_window = n.right_window,
                               .offset = n.offset,
-                              .dout = g.dy(0),
+                              .dout = g.dy(0) ? b.cast(g.dy(0), b.dtype(n.q)) : Value{},
                               .q = n.q,
                               .k = n.k,
                               .v = n.v,
-                              .o = g.y(0),
+                              .o = b.cast(g.y(0), b.dtype(n.q)),
                               .lse = g.y(1),
                               .mask = n.mask,
                               .kv_len = n.kv_len,
                               .past_len = n.past_len,
-                              .want_dmask = g.wants(n.mask)};
+                              .want_dmask = g.wants(paged.mask)};
   if (!back.dout) back.dout = b.zeros(b.type(back.o));
   if (g.dy(1)) add_column(b, n, g.dy(1), back);
   const auto d = b.add(back);
-  if (g.wants(n.q)) g.give(n.q, d[0]);
+  const auto narrowed = [&](Value to, Value gradient) {
+    g.give(to, b.cast(gradient, b.dtype(to)));
+  };
+  if (g.wants(paged.q)) narrowed(paged.q, d[0]);
   if (g.wants(paged.k)) g.give(paged.k, to_operand(d[1], paged.k));
   if (g.wants(paged.v)) g.give(paged.v, to_operand(b.narrow(d[2], 3, 0, b.shape(n.v)[3]), paged.v));
-  if (g.wants(n.mask)) g.give(n.mask, d[3]);
+  if (g.wants(paged.mask)) narrowed(paged.mask, d[3]);
 }
 
 double attention_flops(const Cost& c, const op::attention& n) {
@@ -169,7 +185,8 @@ constexpr Record<op::attention> kAttention{.shape = attention_shape,
                                            .batch = attention_batch<op::attention>,
                                            .padded = attention_padded,
                                            .flops = attention_flops,
-                                           .bytes = attention_bytes};
+                                           .bytes = attention_bytes,
+                                           .traits = kReadsBlocks};
 
 }  // namespace
 

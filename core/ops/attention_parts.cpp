@@ -89,8 +89,15 @@ void check_table(const Infer& i, const op::attention& n, Sizes& s) {
 template <class Op>
 Sizes check_operands(const Infer& i, const Op& n) {
   i.want_float(n.q, "q");
-  i.want_same_dtype(n.q, "q", n.k, "k");
-  i.want_same_dtype(n.q, "q", n.v, "v");
+  if (is_blocks(i.dtype(n.k))) {
+    if (!sdk::is_decodable(i.dtype(n.k)))
+      i.fail(Code::unsupported, "operand k: ", dtype_name(i.dtype(n.k)),
+             " takes its elements from a long table, which no op does; expected another format");
+    i.want_same_dtype(n.k, "k", n.v, "v");
+  } else {
+    i.want_same_dtype(n.q, "q", n.k, "k");
+    i.want_same_dtype(n.q, "q", n.v, "v");
+  }
   for (const auto& [operand, v] : {std::pair("q", n.q), std::pair("k", n.k), std::pair("v", n.v)})
     i.want_rank(v, operand, 4);
   Sizes s = sizes_of(i.shape(n.q), i.shape(n.k), i.shape(n.v), n);

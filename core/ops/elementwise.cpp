@@ -281,9 +281,19 @@ constexpr Record<op::activation_backward> kActivationBackward{
 
 void cast_shape(Infer& i, const op::cast& n) {
   if (n.to == TENON_DTYPE_NONE) i.fail(Code::invalid_argument, "attribute to: a dtype is required");
+  const DType from = i.dtype(n.x);
+  if (is_blocks(from))
+    i.fail(Code::dtype_mismatch, "operand x: got ", i.type(n.x).text(),
+           "; dequantize_blocks makes numbers of blocks");
+  if (n.to == TENON_DTYPE_Q8_0) {
+    i.want_float(n.x, "x");
+    return i.out(0, {n.to, i.shape(n.x)});
+  }
+  if (is_blocks(n.to))
+    i.fail(Code::unsupported, "attribute to: expected q8_0 of the dtypes of blocks, given ",
+           dtype_name(n.to));
   if (n.to >= TENON_DTYPE_COUNT)
     i.fail(Code::invalid_argument, "attribute to: ", n.to, " is no dtype");
-  const DType from = i.dtype(n.x);
   if (is_complex(from) && !is_complex(n.to))
     i.fail(Code::unsupported, "operand x: complex numbers are cast to c64 and c128 only, got ",
            i.type(n.x).text(), " to ", dtype_name(n.to),
@@ -316,19 +326,26 @@ bool cast_lower(Lower& l, const op::cast& n) {
   return true;
 }
 
+bool cast_padded(Padded& p, const op::cast& n) {
+  if (is_blocks(n.to) && p.along(n.x, -1)) return p.refuse("its blocks of elements are padded");
+  return true;
+}
+
 // Version 2 casts to complex numbers.
 uint32_t cast_version(const op::cast& n) { return is_complex(n.to) ? 2 : 1; }
 
 constexpr Record<op::cast> kCast{
     .shape = cast_shape,
     .words = {{"to",
-               "f32 f16 bf16 f64 i8 i16 i32 i64 u8 u16 u32 u64 i4 u4 bool f8e4m3 f8e5m2 c64 c128"}},
+               "f32 f16 bf16 f64 i8 i16 i32 i64 u8 u16 u32 u64 i4 u4 bool f8e4m3 f8e5m2 c64 c128 "
+               "q8_0"}},
     .grad = cast_grad,
     .lower = cast_lower,
     .batch = batch_aligned<op::cast>,
+    .padded = cast_padded,
     .flops = no_products,
     .bytes = each_once,
-    .traits = kElementwise,
+    .traits = kElementwise | kReadsBlocks,
     .lowest_version = cast_version};
 
 void copy_shape(Infer& i, const op::copy& n) { i.out(0, i.type(n.x)); }

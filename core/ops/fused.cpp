@@ -228,8 +228,10 @@ Attrs fused_attrs(FunctionAttr body) {
 }
 
 bool can_be_step(const Graph& g, const NodeInfo& node) {
-  const auto complex = [&](Value v) { return v && is_complex(g.type(v).dtype); };
-  if (std::ranges::any_of(node.operands, complex) || std::ranges::any_of(node.outputs, complex))
+  const auto apart = [&](Value v) {
+    return v && (is_complex(g.type(v).dtype) || is_blocks(g.type(v).dtype));
+  };
+  if (std::ranges::any_of(node.operands, apart) || std::ranges::any_of(node.outputs, apart))
     return false;
   if (node.op->traits & kElementwise) return true;
   const auto constant = [&](Value v) {

@@ -69,6 +69,13 @@ Value per_row(Builder& b, Value cond, int trailing) {
   return b.reshape(cond, to);
 }
 
+// Rows of a tensor of blocks consist of whole blocks.
+void want_axis_of_rows(const Infer& i, Value v, std::string_view operand, int axis) {
+  if (is_blocks(i.dtype(v)) && axis == i.shape(v).rank() - 1)
+    i.fail(Code::unsupported, "operand ", operand, ": ", i.type(v).text(),
+           " has blocks along its last axis; expected another axis, given ", axis);
+}
+
 // ---- gather
 
 void gather_shape(Infer& i, const op::gather& n) {
@@ -76,6 +83,7 @@ void gather_shape(Infer& i, const op::gather& n) {
   want_ranked(i, n.data, "data");
   const Shape& data = i.shape(n.data);
   const int axis = i.axis(n.axis, data.rank());
+  want_axis_of_rows(i, n.data, "data", axis);
   want_reachable(i, data[axis], n.indices, n.oob);
   i.out(0, {i.dtype(n.data), picked(i, data, axis, i.shape(n.indices))});
 }
@@ -137,7 +145,8 @@ constexpr Record<op::gather> kGather{.shape = gather_shape,
                                      .batch = gather_batch,
                                      .padded = gather_padded,
                                      .flops = no_products,
-                                     .bytes = gather_bytes};
+                                     .bytes = gather_bytes,
+                                     .traits = kReadsBlocks};
 
 // ---- gather_backward
 
@@ -208,6 +217,7 @@ void scatter_shape(Infer& i, const op::scatter& n) {
   i.want_index(n.indices, "indices");
   i.want_same_dtype(n.base, "base", n.updates, "updates");
   want_ranked(i, n.base, "base");
+  want_axis_of_rows(i, n.base, "base", i.axis(n.axis, i.shape(n.base).rank()));
   want_slices(i, n);
 }
 
@@ -256,7 +266,8 @@ constexpr Record<op::scatter> kScatter{.shape = scatter_shape,
                                        .batch = indexed_batch<op::scatter>,
                                        .padded = scatter_padded,
                                        .flops = no_products,
-                                       .bytes = scatter_bytes};
+                                       .bytes = scatter_bytes,
+                                       .traits = kReadsBlocks};
 
 // ---- scatter_add
 

@@ -55,7 +55,8 @@ AttrValue attr_value(const tenon_arg& a) {
       return a.count ? std::vector<double>(&need(a.floats, "floats"), a.floats + a.count)
                      : std::vector<double>{};
     case TENON_ARG_DTYPE:
-      if (a.i64 < 0 || a.i64 >= TENON_DTYPE_COUNT)
+      if (a.i64 < 0 || a.i64 > UINT16_MAX ||
+          (a.i64 != TENON_DTYPE_NONE && !tenon_dtype_known(static_cast<DType>(a.i64))))
         fail(Code::invalid_argument, "attribute ", view(a.name), ": ", a.i64, " is no dtype");
       return DTypeAttr{static_cast<DType>(a.i64)};
     case TENON_ARG_FUNCTION:

@@ -348,7 +348,7 @@ constexpr Record<op::reshape> kReshape{.shape = reshape_shape,
                                        .padded = reshape_padded,
                                        .flops = no_products,
                                        .bytes = each_once,
-                                       .traits = kView};
+                                       .traits = kView | kReadsBlocks};
 
 // ---- pad
 

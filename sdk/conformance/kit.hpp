@@ -259,6 +259,7 @@ struct CaseRow {
   bool second_order = false;
   std::vector<double> scales = {0.05, 1, 4};  // of the inputs in gradients
   bool known_only = false;  // the reference is what the case expects: no other device has the op
+  bool may_refuse = false;  // a device need not have it: a refusal is skipped, and no level suffers
   tenon_code error = TENON_OK;  // expected failure: code and a part of its text
   std::string error_text{};
 };

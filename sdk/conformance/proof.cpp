@@ -79,7 +79,7 @@ Result judged(const Bench& bench, Result r, const std::function<std::string(Resu
   } catch (const Error& e) {
     const bool refused = (bench.partial || bench.run_only) && e.code() == TENON_UNSUPPORTED;
     r.outcome = refused ? Outcome::skip : Outcome::fail;
-    r.refused = refused;
+    r.refused = refused && !bench.may_refuse;
     r.reason = code_name(e.code()) + ": " + e.what();
   }
   r.milliseconds =
@@ -320,10 +320,13 @@ class Prover {
 
 std::vector<Result> prove(const Bench& bench, const Unit& unit,
                           const std::function<bool(const std::string&)>& wanted) {
-  if (unit.fusion) return prove_fusion(bench, *unit.row, unit.dtype, wanted);
-  if (unit.dtype != TENON_DTYPE_NONE) return Prover(bench, *unit.row, unit.dtype, wanted).run_all();
-  std::vector<Result> out;
   const CaseRow& row = unit.row->row;
+  Bench own = bench;
+  own.may_refuse = row.may_refuse;
+  own.partial |= row.may_refuse;
+  if (unit.fusion) return prove_fusion(own, *unit.row, unit.dtype, wanted);
+  if (unit.dtype != TENON_DTYPE_NONE) return Prover(own, *unit.row, unit.dtype, wanted).run_all();
+  std::vector<Result> out;
   for (const auto& c : gradient_cases(row)) {
     if (!wanted(c.id)) continue;
     Bench strict = bench;  // gradients are the reference's, which refuses nothing

@@ -31,6 +31,7 @@ struct Bench {  // where the proofs run
   std::string device;            // judged
   std::string reference;         // the oracle
   bool partial = false;          // what the judged device refuses is skipped
+  bool may_refuse = false;       // and is not counted as refused: see CaseRow
   bool fusion = false;           // proves that only: see fusion.cpp
   bool run_only = false;         // results are not compared, with nothing
   const Rooms* rooms = nullptr;  // inputs and outputs of the judged device are bound to these

@@ -9,16 +9,17 @@
 
 namespace tenon::sample {
 
+using sdk::kBlocks;
 using sdk::kStrided;
 using sdk::row;
 
-// kStrided: reads strided operands as they are.
+// kStrided: reads strided operands as they are. kBlocks: takes blocks.
 static constexpr sdk::Row kRows[] = {
     row<op::binary, make_binary>(kStrided),
     row<op::compare, make_compare>(kStrided),
     row<op::logical, make_logical>(kStrided),
     row<op::unary, make_unary>(kStrided),
-    row<op::cast, make_cast>(kStrided),
+    row<op::cast, make_cast>(kStrided | kBlocks),
     row<op::copy, sdk::strided_copy>(kStrided),
     row<op::where, make_where>(kStrided),
     row<op::matmul, make_matmul>(kStrided),
@@ -29,8 +30,8 @@ static constexpr sdk::Row kRows[] = {
     row<op::sort, make_sort>(),
     row<op::cumsum, make_cumsum>(),
     row<op::random_bits, make_random_bits>(),
-    row<op::gather, make_gather>(),
-    row<op::scatter, make_scatter>(),
+    row<op::gather, make_gather>(kBlocks),
+    row<op::scatter, make_scatter>(kBlocks),
     row<op::scatter_add, make_scatter_add>(),
     row<op::scatter_reduce, make_scatter_reduce>(),
     row<op::dynamic_slice, make_dynamic_slice>(kStrided),
@@ -39,7 +40,7 @@ static constexpr sdk::Row kRows[] = {
     row<op::concat, make_concat>(),
     row<op::transpose, sdk::view_transpose>(kStrided),
     row<op::expand, sdk::view_expand>(kStrided),
-    row<op::reshape, sdk::view_reshape>(kStrided),
+    row<op::reshape, sdk::view_reshape>(kStrided | kBlocks),
     row<op::view_as_real, sdk::view_as_real>(kStrided),
     row<op::view_as_complex, sdk::view_as_complex<sdk::strided_copy>>(kStrided),
     row<op::pad, make_pad>(kStrided),

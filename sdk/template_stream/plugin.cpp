@@ -9,11 +9,12 @@
 
 namespace tenon::sample_stream {
 
+using sdk::kBlocks;
 using sdk::kStrided;
 using sdk::row;
 
 // kStrided: reads strided operands as they are. A plugin for devices with streams needs a `copy`
-// row with it, because the SDK cannot copy strided memory of a device.
+// row with it, because the SDK cannot copy strided memory of a device. kBlocks: takes blocks.
 static constexpr sdk::Row kRows[] = {
     row<op::copy, make_copy>(kStrided),
 
@@ -21,7 +22,7 @@ static constexpr sdk::Row kRows[] = {
     row<op::narrow, sdk::view_narrow>(kStrided),
     row<op::transpose, sdk::view_transpose>(kStrided),
     row<op::expand, sdk::view_expand>(kStrided),
-    row<op::reshape, sdk::view_reshape>(kStrided),
+    row<op::reshape, sdk::view_reshape>(kStrided | kBlocks),
     row<op::view_as_real, sdk::view_as_real>(kStrided),
     row<op::view_as_complex, sdk::view_as_complex<make_copy>>(kStrided),
 
@@ -31,7 +32,7 @@ static constexpr sdk::Row kRows[] = {
     row<op::compare, launched<op::compare, sample::make_compare>>(kStrided),
     row<op::logical, launched<op::logical, sample::make_logical>>(kStrided),
     row<op::unary, launched<op::unary, sample::make_unary>>(kStrided),
-    row<op::cast, launched<op::cast, sample::make_cast>>(kStrided),
+    row<op::cast, launched<op::cast, sample::make_cast>>(kStrided | kBlocks),
     row<op::where, launched<op::where, sample::make_where>>(kStrided),
     row<op::matmul, launched<op::matmul, sample::make_matmul>>(kStrided),
     row<op::reduce, launched<op::reduce, sample::make_reduce>>(kStrided),
@@ -41,8 +42,8 @@ static constexpr sdk::Row kRows[] = {
     row<op::sort, launched<op::sort, sample::make_sort>>(),
     row<op::cumsum, launched<op::cumsum, sample::make_cumsum>>(),
     row<op::random_bits, launched<op::random_bits, sample::make_random_bits>>(),
-    row<op::gather, launched<op::gather, sample::make_gather, &op::gather::indices>>(),
-    row<op::scatter, launched<op::scatter, sample::make_scatter, &op::scatter::indices>>(),
+    row<op::gather, launched<op::gather, sample::make_gather, &op::gather::indices>>(kBlocks),
+    row<op::scatter, launched<op::scatter, sample::make_scatter, &op::scatter::indices>>(kBlocks),
     row<op::scatter_add,
         launched<op::scatter_add, sample::make_scatter_add, &op::scatter_add::indices>>(),
     row<op::scatter_reduce,

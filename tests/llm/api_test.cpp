@@ -413,6 +413,10 @@ TEST_SUITE("llm/api") {
               .find("expected a cache of at least 512 tokens, the context, got 511") !=
           std::string::npos);
     CHECK(text_of("tiny", {.compute = i32}).find("compute: expected f32") != std::string::npos);
+    constexpr tenon_dtype kBlocks = TENON_DTYPE_Q8_0;
+    CHECK(text_of("tiny", {.compute = kBlocks}).find("compute: expected f32") != std::string::npos);
+    CHECK(text_of("tiny", {.device = "cpu", .cache = kBlocks}).find("head_dim") !=
+          std::string::npos);
     CHECK(text_of("tiny", {.cache = i32}).find("cache: expected f32") != std::string::npos);
     CHECK(text_of("tiny", {.device = "nowhere"}).find("nowhere") != std::string::npos);
   }

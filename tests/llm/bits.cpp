@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// llm_bits MODEL f32|int8: reads one prompt in many ways on the cpu and compares the logits behind
+// llm_bits MODEL f32|int8 [CACHE]: reads one prompt in many ways on the cpu and compares the logits behind
 // its tokens bit by bit: in one call, in pieces, among the sequences of 15 other slots, behind a
 // prefix that another sequence has left, behind one that two live sequences share, and with weights that
-// are stacked. Prints the ways that differ; exit status 1 if there are any.
+// are stacked. CACHE: the dtype of the cache. Prints the ways that differ; exit status 1 if there are any.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -30,11 +30,13 @@ std::vector<int64_t> tokens_of(unsigned seed, int64_t count, int64_t vocab) {
 
 class Check {
  public:
-  Check(const Runtime& runtime, const char* model, Products products)
-      : alone_(runtime, model, options(products, 1)),
-        many_(runtime, model, options(products, kSlots)),
-        stacked_(runtime, model, options(products, 1, 0, true)),
-        little_(runtime, model, options(products, 3, kContext)),
+  Check(const Runtime& runtime, const char* model, Products products, tenon_dtype cache)
+      : products_(products),
+        cache_(cache),
+        alone_(runtime, model, options(1)),
+        many_(runtime, model, options(kSlots)),
+        stacked_(runtime, model, options(1, 0, true)),
+        little_(runtime, model, options(3, kContext)),
         vocab_(alone_.config().vocab),
         prompt_(tokens_of(1, kPrompt, vocab_)),
         wanted_(alone_.all_logits(prompt_)) {}
@@ -54,13 +56,13 @@ class Check {
   }
 
  private:
-  static EngineOptions options(Products products, int64_t slots, int64_t cache = 0,
-                               bool stack = false) {
+  EngineOptions options(int64_t slots, int64_t cache_tokens = 0, bool stack = false) const {
     return {.device = "cpu",
             .context = kContext,
             .slots = slots,
-            .cache_tokens = cache,
-            .products = products,
+            .cache_tokens = cache_tokens,
+            .cache = cache_,
+            .products = products_,
             .stack_weights = stack};
   }
   std::vector<int64_t> cut(const std::vector<int64_t>& from, int64_t begin, int64_t end) const {
@@ -192,6 +194,8 @@ class Check {
     same("little memory, after others", kPrompt, little_.step({&all, 1}, true)[0].logits);
   }
 
+  Products products_;
+  tenon_dtype cache_;
   Engine alone_, many_, stacked_, little_;
   int64_t vocab_;
   std::vector<int64_t> prompt_;
@@ -204,10 +208,12 @@ class Check {
 
 int main(int argc, char** argv) {
   try {
-    if (argc != 3) throw Error(TENON_INVALID_ARGUMENT, "expected MODEL f32|int8");
+    if (argc != 3 && argc != 4)
+      throw Error(TENON_INVALID_ARGUMENT, "expected MODEL f32|int8 [CACHE]");
     const Runtime runtime;
     Check check(runtime, argv[1],
-                std::strcmp(argv[2], "int8") == 0 ? Products::int8 : Products::f32);
+                std::strcmp(argv[2], "int8") == 0 ? Products::int8 : Products::f32,
+                argc == 4 ? sdk::dtype_named(argv[3]) : tenon_dtype{TENON_DTYPE_NONE});
     return check.run() ? 0 : 1;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "llm_bits: %s\n", e.what());

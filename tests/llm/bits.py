@@ -22,9 +22,10 @@ SOME = {"tiny": ["F32"], "shared": ["F32", "Q4_K_M"]}  # with fewer lanes
 failures = []
 
 
-def bits(what, model, products="f32"):
-    done = subprocess.run([BITS, model, products], capture_output=True, text=True, env={**os.environ, "TENON_CPU_ISA": ISA})
-    print(f"{'ok ' if done.returncode == 0 else 'BAD'} {what} {products}\n{done.stdout}{done.stderr}", end="", flush=True)
+def bits(what, model, products="f32", *cache):
+    what = " ".join([what, products, *cache])
+    done = subprocess.run([BITS, model, products, *cache], capture_output=True, text=True, env={**os.environ, "TENON_CPU_ISA": ISA})
+    print(f"{'ok ' if done.returncode == 0 else 'BAD'} {what}\n{done.stdout}{done.stderr}", end="", flush=True)
     if done.returncode != 0:
         failures.append(what)
 
@@ -43,6 +44,8 @@ def main():
                 bits(f"{name} {kind}", file)
                 if kind.startswith("Q"):
                     bits(f"{name} {kind}", file, "int8")
+                if name == "shared" and kind in ("F32", "Q4_K_M") or name == "own":
+                    bits(f"{name} {kind}", file, "f32", "q8_0")
     if failures:
         sys.exit(f"{len(failures)} failed")
 

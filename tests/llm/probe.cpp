@@ -5,7 +5,7 @@
 //   decode      behind each token, read one by one
 //   pieces N    behind each N tokens, read as pieces of N
 //   company     as decode, in slot 2 of 4, while other slots read other tokens
-// Options: --context N, --compute f32|f16|bf16, --cache f32|f16|bf16, --products f32|int8, --lora DIR,
+// Options: --context N, --compute f32|f16|bf16, --cache f32|f16|bf16|q8_0, --products f32|int8, --lora DIR,
 // --lora-half DIR (with scale 0.5).
 #include <cstdio>
 #include <cstdlib>
@@ -50,11 +50,7 @@ std::vector<float> in_company(Engine& engine, const std::vector<int64_t>& ids) {
   return out;
 }
 
-tenon_dtype dtype_of(const char* name) {
-  return std::strcmp(name, "f32") == 0   ? tenon_dtype{f32}
-         : std::strcmp(name, "f16") == 0 ? tenon_dtype{f16}
-                                         : tenon_dtype{bf16};
-}
+tenon_dtype dtype_of(const char* name) { return sdk::dtype_named(name); }
 
 }  // namespace
 

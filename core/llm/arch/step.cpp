@@ -316,6 +316,12 @@ Value Step::gather_slots(Value state, const std::string& name) {
 }
 
 Value Step::append(const std::string& name, Value rows, int64_t heads, int64_t dim) {
+  if (in_blocks(s.cache) && dim % tenon_dtype_block(s.cache).elements != 0)
+    throw Error(TENON_UNSUPPORTED, "cache." + name +
+                                       ": expected a head_dim that is a multiple of " +
+                                       std::to_string(tenon_dtype_block(s.cache).elements) +
+                                       ", the block of " + std::string(sdk::dtype_name(s.cache)) +
+                                       ", got " + std::to_string(dim) + "; hint: a cache of f16");
   if (s.whole) return cast(reshape(rows, {s.batch, s.time, heads, dim}), s.cache);
   // One axis for slots and tokens: the scatter then writes the rows in place.
   const TensorType type(s.cache, {s.rows(), heads, dim});
@@ -338,7 +344,8 @@ Value Step::attend(Value q, Value keys, Value values, const Attention& options,
                   .softcap = options.softcap,
                   .causal = true,
                   .left_window = options.window > 0 ? options.window - 1 : -1,
-                  .q = cast(q, s.cache),  // as attention takes one dtype
+                  // Attention takes one dtype, but keys and values in blocks beside any.
+                  .q = in_blocks(s.cache) ? q : cast(q, s.cache),
                   .k = keys,
                   .v = values};
   if (!s.whole) a.kv_len = binary("add", past_, count_), a.past_len = past_, a.block_table = table_;

@@ -44,8 +44,11 @@ template <class Op>
 AttentionProblem attention_problem(const Op& n) {
   const sdk::Type &q = n.q.type(), &k = n.k.type(), &v = n.v.type();
   AttentionProblem p{};
-  p.dtype = q.dtype, p.sum = gemm_sum_dtype(q.dtype);
+  p.dtype = q.dtype, p.sum = gemm_sum_dtype(q.dtype), p.stored = k.dtype;
   if (!is_float(q.dtype)) throw sdk::Refusal::dtype("q", q.dtype);
+  // Blocks are decoded to f32.
+  if (p.in_blocks() && (p.stored != TENON_DTYPE_Q8_0 || p.sum != TENON_DTYPE_F32))
+    throw sdk::Refusal::dtype("k", k.dtype);
   const bool bshd = n.layout == "bshd";
   if (!bshd && n.layout != "bhsd") throw sdk::Refusal::attribute("layout", n.layout);
   const int heads = bshd ? 2 : 1, len = 3 - heads;
@@ -139,9 +142,10 @@ void attention_widen(const AttentionProblem& p, const char* from, char* to, int6
 KeyRows::KeyRows(const AttentionProblem& p, const sdk::Call& c, int operand,
                  const HeadStrides& strides, int64_t cols, const AttentionTile& t, char* buffer)
     : p_(p),
-      direct_(p.dtype == p.sum),
+      direct_(p.stored == p.sum),
       spread_(p.block % kKeyBlock != 0),
-      base_(c.in<char>(operand) + strides.at(p.block > 0 ? 0 : t.batch, t.k_head, 0) * p.size),
+      base_(c.in<char>(operand) +
+            p.stored_bytes(strides.at(p.block > 0 ? 0 : t.batch, t.k_head, 0))),
       step_(strides.step),
       block_step_(strides.batch),
       cols_(cols),
@@ -152,21 +156,34 @@ KeyRows::KeyRows(const AttentionProblem& p, const sdk::Call& c, int operand,
 }
 
 int64_t KeyRows::bytes(const AttentionProblem& p, int64_t cols) {
-  return p.dtype == p.sum && p.block % kKeyBlock == 0 ? 0 : kKeyBlock * cols * p.sum_size;
+  return p.stored == p.sum && p.block % kKeyBlock == 0 ? 0 : kKeyBlock * cols * p.sum_size;
 }
 
 const char* KeyRows::at(int64_t key) const {
-  if (p_.block == 0) return base_ + key * step_ * p_.size;
+  if (p_.block == 0) return base_ + p_.stored_bytes(key * step_);
   const int64_t number = index_at(table_, p_.table_dtype, key / p_.block);
-  return base_ + (number * block_step_ + key % p_.block * step_) * p_.size;
+  return base_ + p_.stored_bytes(number * block_step_ + key % p_.block * step_);
 }
 
 const char* KeyRows::block(int64_t key, int64_t keys) {
+  if (p_.in_blocks()) return columns(key, keys, 0, cols_);
   if (direct_) return raw(key, keys);
   const char* from = at(key);
   for (int64_t j = 0; j < keys; ++j, from += step_ * p_.size) {
     if (spread_) from = at(key + j);
     widen(p_.dtype, from, reinterpret_cast<float*>(buffer_) + j * cols_, cols_);
+  }
+  return buffer_;
+}
+
+const char* KeyRows::columns(int64_t key, int64_t keys, int64_t col, int64_t cols) {
+  auto* const to = reinterpret_cast<float*>(buffer_);
+  const int64_t skipped = p_.stored_bytes(col), step = p_.stored_bytes(step_);
+  if (!spread_) {
+    attention_decode(at(key) + skipped, step, keys, cols, to);
+  } else {
+    for (int64_t j = 0; j < keys; ++j)
+      attention_decode(at(key + j) + skipped, step, 1, cols, to + j * cols);
   }
   return buffer_;
 }
@@ -270,7 +287,7 @@ AttentionScores attention_scores(const AttentionProblem& p, const AttentionTile&
 namespace {
 
 constexpr sdk::Row kRows[] = {
-    sdk::row<sdk::op::attention, make_attention>(),
+    sdk::row<sdk::op::attention, make_attention>(sdk::kBlocks),
     sdk::row<sdk::op::attention_backward, make_attention_backward>(),
 };
 

@@ -30,6 +30,7 @@ struct AttentionRow {
 
 struct AttentionProblem {
   tenon_dtype dtype, sum;
+  tenon_dtype stored;      // dtype of k and v: `dtype`, or q8_0
   int64_t size, sum_size;  // bytes of an element
   int64_t batch, q_heads, k_heads, q_len, k_len, dim, v_dim, group;
   HeadStrides q, k, v, o;
@@ -56,6 +57,11 @@ struct AttentionProblem {
     const int64_t r = t.begin + lane;
     return {t.k_head * group + r % group, r / group};
   }
+  // Bytes of so many elements of k or v, whole blocks.
+  int64_t stored_bytes(int64_t elements) const {
+    return static_cast<int64_t>(tenon_dense_bytes(stored, elements));
+  }
+  bool in_blocks() const { return stored != dtype; }
   int64_t padded(int64_t lanes) const { return (lanes + vector - 1) / vector * vector; }
 };
 
@@ -107,7 +113,10 @@ class KeyRows {
   // In the accumulation type: in place, or converted block by block.
   const char* block(int64_t key, int64_t keys);
   int64_t stride() const { return stride_; }  // elements between rows
+  // Elements [col, col + cols) of these rows, which are in_blocks(), `cols` apart.
+  const char* columns(int64_t key, int64_t keys, int64_t col, int64_t cols);
   // Without conversion, raw_stride() apart: in place, or copied where a range is spread over blocks.
+  // Not for rows in_blocks().
   const char* raw(int64_t key, int64_t keys);
   int64_t raw_stride() const { return spread_ ? cols_ : step_; }
   // Where a row is. `key` is before kv_len.

@@ -21,6 +21,10 @@ int64_t attention_width(tenon_dtype sum);
 void attention_transpose(tenon_dtype sum, const void* from, int64_t from_stride, int64_t rows,
                          int64_t cols, double scale, void* to, int64_t to_stride);
 
+// Writes `rows` rows of `cols` numbers, `cols` apart. The rows are blocks of q8_0 and `step` bytes
+// apart.
+void attention_decode(const char* from, int64_t step, int64_t rows, int64_t cols, float* to);
+
 // The parameters that turn products into scores, for keys [key, key + keys).
 struct AttentionScores {
   tenon_dtype sum;

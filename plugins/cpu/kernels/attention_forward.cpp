@@ -19,6 +19,7 @@ constexpr double kPieceFlops = 2e6;
 constexpr int64_t kFewTiles = 8;
 // Of keys: blocks per part, and parts; beyond this limit parts are longer.
 constexpr int64_t kPartBlocks = 2, kMostParts = 32;
+constexpr int64_t kDecodedColumns = 64;
 
 // The partial result of a tile for some of its keys.
 struct Partial {
@@ -161,17 +162,20 @@ void Forward::attend(const sdk::Call& c, const AttentionTile& t, const Attention
 void Forward::multiply_few(const AttentionTile& t, int64_t key, int64_t keys, int64_t end,
                            KeyRows& k, const KeyRows& v, const Area& a) const {
   constexpr int64_t kBytesAtOnce = 2048, kFewestAtOnce = 16;  // as gemm_skinny takes them
-  const int64_t k_bytes = p.dim * p.size, v_bytes = p.v_dim * p.size;
+  const int64_t k_bytes = p.stored_bytes(p.dim), v_bytes = p.stored_bytes(p.v_dim);
+  const int64_t k_apart = p.stored_bytes(p.k.step), v_apart = p.stored_bytes(p.v.step);
   const int64_t at_once =
       std::max(kFewestAtOnce, kBytesAtOnce / std::max<int64_t>(1, std::max(k_bytes, v_bytes)) /
                                   kFewestAtOnce * kFewestAtOnce);
-  const char* const rows = k.raw(key, keys);
-  const int64_t step = k.raw_stride();
+  const char* const rows = p.in_blocks() ? nullptr : k.raw(key, keys);
+  const int64_t step = p.in_blocks() ? p.dim : k.raw_stride();
   for (int64_t j = 0; j < keys; j += at_once) {
     const int64_t n = std::min(at_once, keys - j), next = key + kKeyBlock + j;
-    prefetch_rows(v.at(key + j), p.v.step * p.size, v_bytes, n);
-    if (next < end) prefetch_rows(k.at(next), p.k.step * p.size, k_bytes, std::min(n, end - next));
-    gemm_skinny({p.dtype, t.count, n, p.dim, p.dim, a.rows, rows + j * step * p.size, 1, step,
+    prefetch_rows(v.at(key + j), v_apart, v_bytes, n);
+    if (next < end) prefetch_rows(k.at(next), k_apart, k_bytes, std::min(n, end - next));
+    const char* const many =
+        p.in_blocks() ? k.columns(key + j, n, 0, p.dim) : rows + j * step * p.size;
+    gemm_skinny({p.in_blocks() ? p.sum : p.dtype, t.count, n, p.dim, p.dim, a.rows, many, 1, step,
                  a.scores + j * p.sum_size, kKeyBlock, 1});
   }
 }
@@ -183,8 +187,14 @@ void Forward::add_few(const AttentionTile& t, int64_t key, int64_t keys, KeyRows
   for (int64_t lane = 0; lane < t.count; ++lane)  // gemm_skinny requires dense rows
     std::memcpy(a.weights + lane * keys * p.sum_size, a.scores + lane * kKeyBlock * p.sum_size,
                 keys * p.sum_size);
-  gemm_skinny({p.dtype, t.count, p.v_dim, keys, keys, a.weights, v.raw(key, keys), v.raw_stride(),
-               1, sums, p.v_dim, 1});
+  // Columns that are decoded at a time stay in the first-level cache.
+  const int64_t at_once = p.in_blocks() ? kDecodedColumns : p.v_dim;
+  for (int64_t col = 0; col < p.v_dim; col += at_once) {
+    const int64_t cols = std::min(at_once, p.v_dim - col);
+    const char* const many = p.in_blocks() ? v.columns(key, keys, col, cols) : v.raw(key, keys);
+    gemm_skinny({p.in_blocks() ? p.sum : p.dtype, t.count, cols, keys, keys, a.weights, many,
+                 p.in_blocks() ? cols : v.raw_stride(), 1, sums + col * p.sum_size, p.v_dim, 1});
+  }
   attention_add_rows(sums_of(to), t.count, p.v_dim, sums, a.correction);
 }
 

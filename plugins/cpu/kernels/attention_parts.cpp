@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of attention over some of the keys: few rows of them, and further keys. Compiled for each
-// instruction set.
+// Sums of attention over some of the keys: few rows of them, and further keys; and the numbers of
+// keys in blocks. Compiled for each instruction set.
 #include <limits>
 
 #include "attention_core.hpp"
@@ -53,6 +53,27 @@ void merge(const AttentionSums& to, const AttentionSums& from, int64_t lanes, in
   }
 }
 
+// A product of a scale with 11 bits and a level with 8 is exact.
+void Decode(const char* from, int64_t step, int64_t rows, int64_t cols, float* to) {
+  const hn::CappedTag<float, 16> d;
+  const hn::CappedTag<float, 1> one;
+  const hn::RebindToSigned<decltype(d)> di;
+  const hn::Rebind<int8_t, decltype(d)> d8;
+  constexpr int64_t kLanes = hn::MaxLanes(d), kElements = 32, kBytes = 34;
+  for (int64_t r = 0; r < rows; ++r, from += step) {
+    const char* block = from;
+    for (int64_t c = 0; c < cols; c += kElements, block += kBytes, to += kElements) {
+      const auto scale = hn::Set(d, hn::GetLane(load(one, reinterpret_cast<const F16*>(block))));
+      const auto* level = reinterpret_cast<const int8_t*>(block + 2);
+#pragma GCC unroll 8
+      for (int64_t i = 0; i < kElements; i += kLanes) {
+        const auto number = hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d8, level + i)));
+        hn::StoreU(hn::Mul(number, scale), d, to + i);
+      }
+    }
+  }
+}
+
 void AddRows(const AttentionSums& to, int64_t lanes, int64_t v_dim, const void* rows,
              const void* correction) {
   with_sum(to.sum, [&](auto type) {
@@ -69,9 +90,13 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tenon::cpu {
 
+HWY_EXPORT(Decode);
 HWY_EXPORT(AddRows);
 HWY_EXPORT(Merge);
 
+void attention_decode(const char* from, int64_t step, int64_t rows, int64_t cols, float* to) {
+  HWY_DYNAMIC_DISPATCH(Decode)(from, step, rows, cols, to);
+}
 void attention_add_rows(const AttentionSums& to, int64_t lanes, int64_t v_dim, const void* rows,
                         const void* correction) {
   HWY_DYNAMIC_DISPATCH(AddRows)(to, lanes, v_dim, rows, correction);

@@ -38,6 +38,12 @@ inline int64_t element_bytes(std::string_view operand, tenon_dtype dtype) {
   return element_bytes(dtype);
 }
 
+// Bytes of `elements` that are moved together. Of a dtype of blocks, they are whole blocks.
+inline int64_t row_bytes(std::string_view operand, tenon_dtype dtype, int64_t elements) {
+  if (sdk::is_nibble(dtype)) throw sdk::Refusal::dtype(operand, dtype);
+  return static_cast<int64_t>(tenon_dense_bytes(dtype, elements));
+}
+
 // Returns f(T{}) for sums: T is the storage type of a float dtype, or the unsigned type of the size
 // of an integer dtype, because signed and unsigned sums wrap alike. Refuses other dtypes.
 template <class F>

@@ -24,7 +24,7 @@ constexpr sdk::Row kRows[] = {
     sdk::row<sdk::op::logical, make_logical>(sdk::kStrided),
     sdk::row<sdk::op::unary, make_unary>(sdk::kStrided),
     sdk::row<sdk::op::activation_backward, make_activation_backward>(sdk::kStrided),
-    sdk::row<sdk::op::cast, make_cast>(sdk::kStrided),
+    sdk::row<sdk::op::cast, make_cast>(sdk::kStrided | sdk::kBlocks),
     sdk::row<sdk::op::copy, make_copy>(sdk::kStrided),
     sdk::row<sdk::op::where, make_where>(sdk::kStrided),
     sdk::row<sdk::op::swiglu, make_swiglu>(),

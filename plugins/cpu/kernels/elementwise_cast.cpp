@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // cast between all pairs of dtypes, through the widest type of the source's kind (double, int64_t
 // or uint64_t), so that each result is rounded once. Pairs that mixed-precision training uses have
-// direct forms. 4-bit integers are unpacked to bytes and packed again.
+// direct forms. 4-bit integers are unpacked to bytes and packed again; blocks of q8_0 are encoded one by
+// one.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "elementwise.hpp"
+#include "tenon/blocks.hpp"
 
 namespace tenon::cpu {
 namespace {
@@ -244,11 +246,36 @@ Kernel nibble_cast(const sdk::op::cast& n, const sdk::Type& out) {
   return {.run = run};
 }
 
+// ---- blocks of q8_0
+
+Kernel block_cast(const sdk::op::cast& n) {
+  const sdk::Type& in = n.x.type();
+  if (!is_float(in.dtype)) throw Refusal::dtype("x", in.dtype);
+  if (!in.dense()) throw Refusal(TENON_REASON_DTYPE, "operand x of a cast to q8_0 is not dense");
+  constexpr int64_t kElements = 32, kBytes = 34;
+  Kernel kernel;
+  kernel.cost = static_cast<double>(in.elements()) * 2e-9;
+  kernel.run = [=, from = in.dtype, blocks = in.elements() / kElements](const sdk::Call& c) {
+    const auto* x = c.in<char>(0);
+    auto* y = c.out<unsigned char>(0);
+    parallel_for(blocks, grain_for(20 * kElements), [&](int64_t begin, int64_t end) {
+      for (int64_t b = begin; b < end; ++b) {
+        alignas(64) float numbers[kElements];
+        cast_tile(from, TENON_DTYPE_F32, true, x + b * kElements * element_bytes(from), numbers,
+                  kElements);
+        sdk::encode_q8_0(numbers, y + b * kBytes);
+      }
+    });
+  };
+  return kernel;
+}
+
 }  // namespace
 
 Kernel make_cast(const sdk::op::cast& n, const sdk::Node& node) {
   const tenon_dtype from = n.x.type().dtype, to = n.to;
   const sdk::Type& out = node.out(0).type();
+  if (to == TENON_DTYPE_Q8_0) return block_cast(n);
   if (!castable(from) && !is_nibble(from)) throw Refusal::dtype("x", from);
   if (!castable(to) && !is_nibble(to)) throw Refusal::attribute("to", sdk::dtype_name(to));
   if (out.dtype != to) throw Refusal::dtype("y", out.dtype);

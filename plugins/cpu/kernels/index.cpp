@@ -89,7 +89,7 @@ Kernel make_gather(const sdk::op::gather& n, const Node&) {
   Gather g{.axis = {view.axis, view.length, parse_oob(n.oob)},
            .outer = view.outer,
            .count = n.indices.type().elements(),
-           .row = view.inner * element_bytes("data", n.data.type().dtype)};
+           .row = row_bytes("data", n.data.type().dtype, view.inner)};
   g.nontemporal = beyond_cache(2 * g.outer * g.count * g.row);
   return {.run = [g, index](const Call& c) {
     with_indices(index, c.inputs[1], [&](const auto* indices) {
@@ -172,9 +172,9 @@ Kernel make_dynamic_update_slice(const sdk::op::dynamic_update_slice& n, const N
 }
 
 constexpr sdk::Row kRows[] = {
-    sdk::row<sdk::op::gather, make_gather>(),
+    sdk::row<sdk::op::gather, make_gather>(sdk::kBlocks),
     sdk::row<sdk::op::gather_backward, make_gather_backward>(),
-    sdk::row<sdk::op::scatter, make_scatter>(),
+    sdk::row<sdk::op::scatter, make_scatter>(sdk::kBlocks),
     sdk::row<sdk::op::scatter_add, make_scatter_add>(),
     sdk::row<sdk::op::scatter_reduce, make_scatter_reduce>(),
     sdk::row<sdk::op::dynamic_slice, make_dynamic_slice>(sdk::kStrided),

@@ -307,6 +307,9 @@ Scatter make_shared(const sdk::Type& y, int64_t axis, std::string_view oob,
   s.inner = view.inner;
   s.count = indices.elements();
   s.bytes = element_bytes("updates", updates.dtype);
+  // Blocks are moved as bytes.
+  if (sdk::is_blocks(updates.dtype))
+    s.inner = row_bytes("updates", updates.dtype, view.inner), s.bytes = 1;
   s.position_bits = std::bit_width(static_cast<uint64_t>(std::max<int64_t>(s.count, 1)));
   s.index_bits = std::bit_width(static_cast<uint64_t>(std::max<int64_t>(view.length, 1)));
   if (s.position_bits + s.index_bits > 64)

@@ -42,6 +42,7 @@ struct AttentionForm {
   bool nan_keys = false;   // k and v of the first batch hold NaN and infinities
   bool dmask = true;       // the gradient of a float mask is wanted
   int64_t block = 0;       // not 0: k and v are pools of blocks of so many keys
+  bool q8_0 = false;       // the dtype of k and v
   // Queries whose scores are far from zero are zero themselves: what is left of their scores beside
   // the mask would be lost in rounding, and differently in each dtype.
   bool is_far() const { return mask == Mask::far || mask == Mask::lowest || mask == Mask::shift; }
@@ -59,8 +60,9 @@ struct AttentionForm {
 // A case of attention; one of attention_backward.
 void attention_forward_row(Suite& s, const AttentionForm& f);
 void attention_backward_row(Suite& s, const AttentionForm& f);
-// Those with numbers of their own; those whose keys are in blocks.
+// Those with numbers of their own; those whose keys are in blocks, and of 8-bit integers.
 void attention_known_rows(Suite& s);
 void attention_blocks_rows(Suite& s);
+void attention_q8_0_rows(Suite& s);
 
 }  // namespace tenon::conform

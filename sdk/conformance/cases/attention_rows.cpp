@@ -85,6 +85,11 @@ Fill keys_of(const Form& f, int64_t last) {
   return Fill::list(keys);
 }
 
+Value stored(CaseBuilder& b, const Form& f, const char* name, const Dims& dims, int64_t last) {
+  return f.q8_0 ? b.input(name, TENON_DTYPE_Q8_0, dims, Fill::blocks())
+                : b.input(name, dims, keys_of(f, last));
+}
+
 // Batch entries share their first block, and the others lie backwards in the pool. Numbers that are
 // not read are out of range.
 void set_blocks(CaseBuilder& b, const Form& f, op::attention& n, const std::vector<int64_t>& lens) {
@@ -92,8 +97,8 @@ void set_blocks(CaseBuilder& b, const Form& f, op::attention& n, const std::vect
   const auto place = [&](int64_t last) {
     return f.bshd ? Dims{pool, f.block, f.k_heads, last} : Dims{pool, f.k_heads, f.block, last};
   };
-  n.k = b.input("k", place(f.dim));
-  n.v = b.input("v", place(f.v_dim));
+  n.k = stored(b, f, "k", place(f.dim), f.dim);
+  n.v = stored(b, f, "v", place(f.v_dim), f.v_dim);
   std::vector<int64_t> table;
   for (int64_t e = 0; e < f.batch; ++e)
     for (int64_t k = 0; k < blocks; ++k)
@@ -124,8 +129,8 @@ void set_operands(CaseBuilder& b, const Form& f, Op& n) {
   if constexpr (requires { n.block_table; })
     if (f.block > 0) set_blocks(b, f, n, lens);
   if (f.block == 0) {
-    n.k = b.input("k", laid_out(f, f.k_heads, f.k_len, f.dim), keys_of(f, f.dim));
-    n.v = b.input("v", laid_out(f, f.k_heads, f.k_len, f.v_dim), keys_of(f, f.v_dim));
+    n.k = stored(b, f, "k", laid_out(f, f.k_heads, f.k_len, f.dim), f.dim);
+    n.v = stored(b, f, "v", laid_out(f, f.k_heads, f.k_len, f.v_dim), f.v_dim);
   }
   n.mask = mask_of(b, f);
   if (f.kv_len) n.kv_len = b.ints("kv_len", {f.batch}, lens, i32);

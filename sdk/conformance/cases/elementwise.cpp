@@ -317,6 +317,48 @@ void cast_cases(Suite& s) {
              b.expect("u4", {7, 8, 8, 7, 15, 0, 1, 15, 4});
            }
          }});
+  const auto elements = [](CaseBuilder& b, Value blocks) {
+    return b.graph().add(op::dequantize_blocks{.to = b.dtype(), .w = blocks});
+  };
+  s.add({.id = "cast-q8-0",
+         .sentence = "a cast to blocks of 8-bit integers",
+         .dtypes = kFloats,
+         .build =
+             [=](CaseBuilder& b) {
+               const Value x = b.input("x", {5, 3, 96}, Fill::normal());
+               b.output("y", elements(b, b.add(op::cast{.to = TENON_DTYPE_Q8_0, .x = x})));
+             },
+         .tolerance = kExact,
+         .scales = {1e-6, 1, 1e4},
+         .may_refuse = true});
+  s.add({.id = "cast-q8-0-known",
+         .sentence = "ties go away from zero, one number that is not finite makes its block NaN",
+         .dtypes = {f32},
+         .build =
+             [=](CaseBuilder& b) {
+               std::vector<double> x(128, 0), y(128, 0);
+               // The scale is 1.
+               const double some[] = {127, -127, 0.5, -0.5, 1.5, 2.5, -2.5, 0.49, 126.4};
+               const double rounded[] = {127, -127, 1, -1, 2, 3, -3, 0, 126};
+               std::copy(std::begin(some), std::end(some), x.begin());
+               std::copy(std::begin(rounded), std::end(rounded), y.begin());
+               x[40] = kNan, x[70] = -kInf;
+               std::fill(y.begin() + 32, y.begin() + 96, kNan);
+               const Value in = b.input("x", {2, 64}, Fill::list(x));
+               b.output("y", elements(b, b.add(op::cast{.to = TENON_DTYPE_Q8_0, .x = in})));
+               b.expect("y", y);
+             },
+         .may_refuse = true});
+  s.add({.id = "cast-q8-0-part",
+         .sentence = "a cast to a part of a block is refused",
+         .dtypes = {f32},
+         .build =
+             [=](CaseBuilder& b) {
+               const Value x = b.input("x", {5, 48});
+               b.output("y", elements(b, b.add(op::cast{.to = TENON_DTYPE_Q8_0, .x = x})));
+             },
+         .error = TENON_SHAPE_MISMATCH,
+         .error_text = "multiple of 32"});
   s.add({.id = "cast-known",
          .sentence = "float to integer truncates, saturates, and NaN gives 0",
          .dtypes = {f32, f64},

@@ -140,6 +140,55 @@ void place_rows(Suite& s, const Place& p) {
          .scales = {1}});
 }
 
+// Rows that consist of whole blocks.
+void block_rows(Suite& s) {
+  const auto elements = [](CaseBuilder& b, Value blocks) {
+    return b.graph().add(op::dequantize_blocks{.to = b.dtype(), .w = blocks});
+  };
+  s.add({.id = "gather-q8-0",
+         .sentence = "gather: rows of blocks, skipped and repeated",
+         .dtypes = {f32},
+         .build =
+             [=](CaseBuilder& b) {
+               const Value x = b.input("data", TENON_DTYPE_Q8_0, {3, 9, 2, 64}, Fill::blocks()),
+                           i = b.ints("indices", {2, 3}, {3, -1, 8, 3, 9, 0});
+               b.output("y", elements(b, b.add(op::gather{
+                                             .axis = 1, .oob = "skip", .data = x, .indices = i})));
+             },
+         .tolerance = kExact,
+         .may_refuse = true});
+  for (const int64_t axis : {0, 1})
+    s.add({.id = "scatter-q8-0-" + std::to_string(axis),
+           .sentence = "scatter, the last of equal indices wins: rows of blocks, skipped ones",
+           .dtypes = {f32},
+           .build =
+               [=](CaseBuilder& b) {
+                 const Dims rows = axis == 0 ? Dims{4, 7, 96} : Dims{6, 4, 96};
+                 const Value x = b.input("base", TENON_DTYPE_Q8_0, {6, 7, 96}, Fill::blocks()),
+                             u = b.input("updates", TENON_DTYPE_Q8_0, rows, Fill::blocks()),
+                             i = b.ints("indices", {4}, {5, 2, 9, 5});
+                 b.output(
+                     "y",
+                     elements(
+                         b,
+                         b.add(op::scatter{
+                             .axis = axis, .oob = "skip", .base = x, .indices = i, .updates = u})));
+               },
+           .tolerance = kExact,
+           .may_refuse = true});
+  s.add({.id = "gather-q8-0-last-axis",
+         .sentence = "gather: blocks are not cut",
+         .dtypes = {f32},
+         .build =
+             [=](CaseBuilder& b) {
+               const Value x = b.input("data", TENON_DTYPE_Q8_0, {6, 64}, Fill::blocks());
+               const Value i = b.ints("indices", {1}, {0});
+               b.output("y", elements(b, b.add(op::gather{.axis = -1, .data = x, .indices = i})));
+             },
+         .error = TENON_UNSUPPORTED,
+         .error_text = "last axis"});
+}
+
 // Rows beyond 2^24, which no float tells apart. Row i of the table holds i mod 251.
 void far_rows(Suite& s) {
   constexpr int64_t kRows = (int64_t{1} << 24) + 4, kTail = 5;
@@ -361,6 +410,7 @@ void slice_rows(Suite& s) {
 void index_cases(Suite& s) {
   s.floor({.joined = 600, .own_joined = 0});
   for (const Place& p : places()) place_rows(s, p);
+  block_rows(s);
   far_rows(s);
   many_rows(s);
   non_zero(s);

@@ -83,6 +83,16 @@ void view_rows(Suite& s) {
   row(s, "reshape-scalar", "reshape of one element to a scalar", {1, 1}, op::reshape{.shape = {}});
   row(s, "reshape-empty", "reshape of nothing", {3, 0},
       op::reshape{.shape = {0, 7}, .allow_zero = true});
+  s.add({.id = "reshape-q8-0",
+         .sentence = "reshape of blocks",
+         .dtypes = {f32},
+         .build =
+             [](CaseBuilder& b) {
+               const Value x = b.input("x", TENON_DTYPE_Q8_0, {3, 4, 64}, Fill::blocks());
+               const Value y = b.add(op::reshape{.shape = {6, 128}, .x = x});
+               b.output("y", b.graph().add(op::dequantize_blocks{.to = b.dtype(), .w = y}));
+             },
+         .may_refuse = true});
   s.add({.id = "reshape-transposed",
          .sentence = "reshape of a transposed operand keeps its order",
          .dtypes = movable(),

@@ -6,10 +6,11 @@
 //
 // Each product and each difference is one operation of the result's type. With float, and if the
 // compiler does not contract them (-ffp-contract=off), the bits are those of other readers of these
-// formats.
+// formats. encode_q8_0() is the only encoder here.
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "dtype.hpp"
@@ -23,6 +24,17 @@ inline float f16_value(unsigned bits) {
   // An exact product moves the exponent, that of subnormals too.
   const float value = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(value));
+}
+
+// The bits of the f16 nearest to a number from 0 to 65504, ties to even.
+inline uint16_t f16_bits_of(float x) {
+  auto bits = std::bit_cast<uint32_t>(x);
+  if (x < 0x1p-14f) {
+    // Subnormal: the sum with .5 has units of 2^-24, as the result has.
+    return static_cast<uint16_t>(std::bit_cast<uint32_t>(x + 0.5f) - 0x3f000000u);
+  }
+  bits += 0xfffu + (bits >> 13 & 1u);
+  return static_cast<uint16_t>((bits - 0x38000000u) >> 13);
 }
 
 // The fields of a block. `at` counts bytes.
@@ -187,6 +199,29 @@ void decode_block(tenon_dtype dtype, const void* block, T* to) {
                     [&](int i) { return (b[2 + i / 4] >> i % 4 * 2 & 3) - 1; });
     default:
       return;
+  }
+}
+
+// Stores 32 numbers as a block of q8_0, 34 bytes: a scale in f16, and 32 levels. The scale is the
+// largest magnitude / 127, rounded to f16 and at most 65504. A level is the integer nearest to the
+// number over the scale before this rounding, ties away from 0; all are 0 if that scale has no finite
+// inverse. If a number is not finite, the scale is NaN, and so are all elements.
+inline void encode_q8_0(const float* x, unsigned char* block) {
+  float most = 0, sum = 0;
+  for (int i = 0; i < 32; ++i) {
+    most = std::fmax(most, std::fabs(x[i]));
+    sum += x[i] * 0.0f;  // NaN if a number is not finite
+  }
+  const float scale = most / 127;
+  float inverse = 1 / scale;
+  if (!std::isfinite(inverse)) inverse = 0;
+  const uint16_t bits = sum == 0 ? f16_bits_of(std::fmin(scale, 65504.0f)) : uint16_t{0x7e00};
+  block[0] = static_cast<unsigned char>(bits);
+  block[1] = static_cast<unsigned char>(bits >> 8);
+  for (int i = 0; i < 32; ++i) {
+    const float level = sum == 0 ? std::round(x[i] * inverse) : 0;
+    const float clamped = std::fmin(std::fmax(level, -127.0f), 127.0f);
+    block[2 + i] = static_cast<unsigned char>(static_cast<signed char>(clamped));
   }
 }
 

@@ -76,11 +76,35 @@ inline void check_type(const char* unknown, const std::string& of) {
                 std::string("the ") + unknown + of + " is unknown to this plugin");
 }
 
-// Refuses blocks beside an op of tenon that does not read them, so that its kernels need not look.
-inline void check_blocks(const tenon_node_view& view, std::string_view domain,
-                         std::string_view op) {
+// tenon_node_unknown_type() takes an attribute that is a dtype of blocks for unknown, so that plugins
+// that do not look refuse it. Rows with kBlocks look.
+inline const char* unknown_type(const tenon_node_view& view) {
+  const char* const unknown = tenon_node_unknown_type(&view);
+  if (!unknown || std::string_view(unknown) != "dtype") return unknown;
+  const tenon_blob_node& n = *view.node;
+  for (uint32_t k = 0; k < n.operand_count + n.output_count; ++k) {
+    const uint32_t v = k < n.operand_count
+                           ? tenon_blob_indices(view.blob, n.operands)[k]
+                           : tenon_blob_indices(view.blob, n.outputs)[k - n.operand_count];
+    if (v != TENON_NONE && tenon_blob_unknown(tenon_blob_value_at(view.blob, view.function, v)))
+      return unknown;
+  }
+  for (uint32_t k = 0; k < n.attr_count; ++k) {
+    const tenon_blob_attr& a = *tenon_blob_attr_at(view.blob, view.node, k);
+    if (a.type == TENON_ATTR_FUNCTION) return unknown;  // bodies have no blocks
+    if (a.type == TENON_ATTR_DTYPE && a.bits >= TENON_DTYPE_COUNT &&
+        (a.bits > UINT16_MAX || !is_blocks(static_cast<tenon_dtype>(a.bits))))
+      return unknown;
+  }
+  return nullptr;
+}
+
+// Refuses blocks beside an op of tenon whose row, with these flags, does not read them, so that its
+// kernels need not look.
+inline void check_blocks(const tenon_node_view& view, std::string_view domain, std::string_view op,
+                         uint32_t flags) {
   const OpSchema* schema = domain == "tenon" ? find_op(op) : nullptr;
-  if (!schema || schema->family == "dequant") return;
+  if (!schema || schema->family == "dequant" || flags & kBlocks) return;
   const tenon_blob_node& n = *view.node;
   for (uint32_t k = 0; k < n.operand_count + n.output_count; ++k) {
     const uint32_t v = k < n.operand_count

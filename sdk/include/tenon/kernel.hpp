@@ -334,6 +334,9 @@ class Node {
 // Row::flags: operands may have any strides. Without it all operands are dense: the layer inserts
 // copies.
 inline constexpr uint32_t kStrided = 1;
+// Row::flags: operands and results may be blocks (is_blocks()), and make() looks at their dtypes.
+// Without it the layer refuses blocks, except for the ops of family dequant.
+inline constexpr uint32_t kBlocks = 2;
 
 // A row of the table; row() makes it.
 struct Row {

@@ -89,12 +89,13 @@ const char* name_of(llm::Pooling pooling) {
   return pooling == llm::Pooling::mean ? "mean" : pooling == llm::Pooling::cls ? "cls" : "last";
 }
 
-tenon_dtype dtype_of(std::string_view name, const char* what) {
-  for (const tenon_dtype d : {tenon_dtype{f32}, tenon_dtype{f16}, tenon_dtype{bf16}})
+tenon_dtype dtype_of(std::string_view name, const char* what,
+                     std::initializer_list<tenon_dtype> choices, const char* expected) {
+  for (const tenon_dtype d : choices)
     if (name == sdk::dtype_name(d)) return d;
   if (!name.empty())
     fail(TENON_INVALID_ARGUMENT,
-         std::string("llm: ") + what + "='" + std::string(name) + "'; expected f32, f16 or bf16");
+         std::string("llm: ") + what + "='" + std::string(name) + "'; expected " + expected);
   return TENON_DTYPE_NONE;
 }
 
@@ -105,7 +106,8 @@ void open(PyEngine* self, const Kept<Runtime>& runtime, const std::string& path,
   if (device != "auto") o.device = std::move(device);
   o.context = context, o.slots = slots, o.cache_tokens = cache_tokens;
   o.products = products_of(products);
-  o.compute = dtype_of(compute, "compute"), o.cache = dtype_of(cache, "cache");
+  o.compute = dtype_of(compute, "compute", {f32, f16, bf16}, "f32, f16 or bf16");
+  o.cache = dtype_of(cache, "cache", {f32, f16, bf16, TENON_DTYPE_Q8_0}, "f32, f16, bf16 or q8_0");
   const Runtime& r = *runtime;
   const Unlocked unlocked;
   new (self) PyEngine{Kept<llm::Engine>(r, path, o)};

@@ -841,6 +841,7 @@ def cast(x: ArrayLike, to: DTypeLike | None = None, *, saturate: builtins.bool =
     | any to bool | x ≠ 0; NaN is true, -0 is false |
     | bool to any | 0 or 1 |
     | any to f8e4m3, f8e5m2 | nearest, ties to even; NaN stays NaN; see saturate |
+    | float to q8_0 | blocks of 32 elements along the last axis, whose dim is a multiple of 32; see below |
 
     - to: required. To c64 and c128 from a number, bool or a complex number: the imaginary part of a real number is
       0. A complex number is cast to c64 and c128 only; other casts are refused as unsupported. view_as_real gives
@@ -848,6 +849,14 @@ def cast(x: ArrayLike, to: DTypeLike | None = None, *, saturate: builtins.bool =
     - saturate: only for 8-bit floats. With true, numbers that are too large, and infinities, become the largest
       finite number with their sign (448, 57344). With false they become ±inf in f8e5m2, and NaN in f8e4m3, which has
       no infinity.
+
+    A block of q8_0 is made of its numbers x, rounded to f32, as follows. All operations are of f32:
+
+        d = max |x| / 127,  level = round(x · (1/d)), ties away from 0,  scale = d as f16, at most 65504
+
+    The levels are 0 if 1/d is not finite. If a number is NaN or infinite, the scale is NaN, and so are all elements
+    of the block. llm convert writes the same blocks. No other dtype of blocks is cast to, and blocks are not cast:
+    dequantize_blocks makes numbers of them. A device may refuse blocks.
 
     A cast to the dtype of x returns x; inside a fused body it rounds (see elementwise_region).
 
@@ -1945,6 +1954,8 @@ def attention(
         s = s + mask[i, j]             (a float mask)
 
     - q [B, Hq, Sq, D], k [B, Hk, Sk, D], v [B, Hk, Sk, Dv], o [B, Hq, Sq, Dv]. One float dtype. D ≥ 1.
+    - k and v may both be of a dtype of blocks such as q8_0 instead, beside q and o of any float dtype. D and Dv are
+      then multiples of a block. Their elements are those of dequantize_blocks in the accumulation dtype.
     - layout: bhsd as above. bshd: axes 1 and 2 of all four are exchanged.
     - Hq is a multiple of Hk. Query head h uses key head floor(h·Hk/Hq).
     - scale: unset means 1/√D. softcap: 0 means none.
@@ -1985,7 +1996,8 @@ def attention(
     for its product.
 
     Decomposition. With block_table: the blocks of each batch entry are gathered, and attention without a table
-    follows.
+    follows. With k and v of a dtype of blocks, first: dequantize_blocks to the accumulation dtype, and attention in
+    this dtype.
 
     Values of layout: bhsd bshd.
     Gradient: own rule.
@@ -2003,7 +2015,8 @@ def gather(data: ArrayLike, indices: ArrayLike, axis: int = 0, *, oob: str = "er
     """Selects slices along axis: y[o.., i.., t..] = data[o.., indices[i..], t..]. All axes of indices count: y has the
     shape of data with the axis replaced by the shape of indices.
 
-    - data: any dtype, rank 1 or more. indices: index dtype, any rank. The rank of y is at most 8.
+    - data: any dtype, rank 1 or more; or blocks, if axis is not the last one. indices: index dtype, any rank. The
+      rank of y is at most 8.
     - oob: error, clamp or skip (0), as in the rules.
     - An axis of length 0 with indices is refused, except with skip.
 
@@ -2016,7 +2029,8 @@ def gather(data: ArrayLike, indices: ArrayLike, axis: int = 0, *, oob: str = "er
 def scatter(base: ArrayLike, indices: ArrayLike, updates: ArrayLike, axis: int = 0, *, oob: str = "error") -> Array:
     """y is base with slices replaced: y[.., indices[u], ..] = updates[.., u, ..] along axis.
 
-    - base, updates: one dtype, any. updates has the shape that gather(base, indices) gives. indices: index dtype.
+    - base, updates: one dtype, any; or blocks of one dtype, if axis is not the last one. updates has the shape that
+      gather(base, indices) gives. indices: index dtype.
     - Duplicate indices: the last one in row-major order wins.
     - oob: error, clamp or skip.
 
@@ -2229,6 +2243,7 @@ def reshape(x: ArrayLike, shape: Sequence[int] = (), *, allow_zero: builtins.boo
 
     - At most one entry is -1: it becomes what is left. It is refused beside a dim of 0.
     - 0 copies the dim of x at the same place. With allow_zero, it is a length.
+    - x may be blocks: the last dim of shape is then a multiple of a block, too.
 
     Gradient: own rule.
     """

@@ -75,6 +75,15 @@ class Loading(Rig):
         e.step({0: [65] * 500})
         with self.assertRaisesRegex(tenon.OutOfMemory, "a larger cache"):
             e.step({1: [66] * 500})
+    def test_a_cache_of_8_bit_integers(self):
+        path = tiny_model.make(Path(self.folder.name) / "wide", hidden=128, heads=4, ffn=64, deviation=0.1)
+        tokens = self.engine.tokenize("<s>hello")
+        exact = Engine(path, device="cpu").logits(tokens).numpy()
+        got = Engine(path, device="cpu", cache="q8_0").logits(tokens).numpy()
+        self.assertGreater(np.abs(got - exact).max(), 0)
+        self.assertLess(np.square(got - exact).sum(), 1e-3 * np.square(exact).sum())
+        with self.assertRaisesRegex(tenon.Unsupported, "head_dim that is a multiple of 32.* got 8"):
+            Engine(self.path, device="cpu", cache="q8_0")
 
     def test_products(self):
         # Without weights in blocks they are all the same.
@@ -91,7 +100,8 @@ class Loading(Rig):
             ({"cache_tokens": 0}, "cache_tokens=0"),
             ({"cache_tokens": 511}, "a cache of at least 512 tokens"),
             ({"compute": "i32"}, "compute='i32'"),
-            ({"cache": "f64"}, "cache='f64'"),
+            ({"compute": "q8_0"}, "compute='q8_0'; expected f32, f16 or bf16"),
+            ({"cache": "f64"}, "cache='f64'; expected f32, f16, bf16 or q8_0"),
             ({"products": "i4"}, "products='i4'; expected .* or \"compute\""),
             ({"device": 3}, "device: expected a str"),
         ):

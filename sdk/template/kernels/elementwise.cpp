@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // binary, compare, logical, unary (the primitive kinds), cast, where. One value at a time, as the
 // formulas say.
+#include <tenon/blocks.hpp>
+
 #include <functional>
 
 #include "../element.hpp"
@@ -62,6 +64,21 @@ Kernel cast_kernel(const Type& x, bool saturate) {
   const auto run = [=](const sdk::Call& c) {
     walk(x, x.strides, [&](int64_t k, const auto& at) {
       set_element<Y>(c.outputs[0], k, element<X>(c.inputs[0], at[0]), saturate);
+    });
+  };
+  return {.run = run};
+}
+
+// Blocks of 32 numbers, which are rounded to f32 first.
+template <class X>
+Kernel block_cast(const Type& x) {
+  const auto run = [=](const sdk::Call& c) {
+    constexpr int64_t kElements = 32, kBytes = 34;
+    float numbers[kElements];
+    walk(x, x.strides, [&](int64_t k, const auto& at) {
+      numbers[k % kElements] = narrow<float>(widen(c.in<X>(0)[at[0]]));
+      if ((k + 1) % kElements == 0)
+        encode_q8_0(numbers, c.out<unsigned char>(0) + k / kElements * kBytes);
     });
   };
   return {.run = run};
@@ -309,6 +326,8 @@ Kernel make_unary(const op::unary& n, const Node&) {
 
 Kernel make_cast(const op::cast& n, const Node&) {
   const Type& x = n.x.type();
+  if (n.to == TENON_DTYPE_Q8_0)
+    return with_type(kFloatTypes, "x", x.dtype, [&]<class X>(X) { return block_cast<X>(x); });
   return with_type(kCastTypes, "x", x.dtype, [&]<class X>(X) {
     return with_type(kCastTypes, "y", n.to,
                      [&]<class Y>(Y) { return cast_kernel<X, Y>(x, n.saturate); });

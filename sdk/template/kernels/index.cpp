@@ -58,9 +58,10 @@ void copy_base(const sdk::Call& c, int base, uint64_t bytes) {
     std::memcpy(c.outputs[0], c.inputs[base], bytes);
 }
 
-uint64_t byte_size(const char* operand, tenon_dtype d) {
+// Bytes of so many elements. Of a dtype of blocks, they are whole blocks.
+uint64_t row_bytes(const char* operand, tenon_dtype d, int64_t elements) {
   if (is_nibble(d)) throw Refusal::dtype(operand, d);
-  return static_cast<uint64_t>(element_bytes(d));
+  return tenon_dense_bytes(d, elements);
 }
 
 }  // namespace
@@ -70,7 +71,7 @@ Kernel make_gather(const op::gather& n, const Node&) {
   const AxisView l = along_axis(data, n.axis);
   const Indices indices(n.indices);
   const Oob oob = oob_of(n.oob, true);
-  const uint64_t row = static_cast<uint64_t>(l.inner) * byte_size("data", data.dtype);
+  const uint64_t row = row_bytes("data", data.dtype, l.inner);
   const auto run = [=](const sdk::Call& c) {
     check_all(indices, c, l.length, oob);
     const auto* from = c.in<unsigned char>(0);
@@ -94,7 +95,7 @@ Kernel make_scatter(const op::scatter& n, const Node&) {
   const AxisView l = along_axis(base, n.axis);
   const Indices indices(n.indices);
   const Oob oob = oob_of(n.oob, true);
-  const uint64_t row = static_cast<uint64_t>(l.inner) * byte_size("base", base.dtype);
+  const uint64_t row = row_bytes("base", base.dtype, l.inner);
   const auto run = [=, bytes = base.bytes()](const sdk::Call& c) {
     check_all(indices, c, l.length, oob);
     copy_base(c, 0, bytes);

@@ -12,6 +12,7 @@
 
 #include "base/blocks.hpp"
 #include "base/error.hpp"
+#include "tenon/blocks.hpp"
 #include "tenon/half.hpp"
 
 using namespace tenon::core;
@@ -214,6 +215,26 @@ TEST_SUITE("base/blocks_encode") {
     CHECK(there_and_back(f, x)[3] == 8);
     x.assign(32, 0x1p-126F);
     CHECK(there_and_back(f, x) == x);
+  }
+
+  TEST_CASE("encode: the scales of q8_0 are the nearest f16") {
+    for (uint32_t bits = 0; bits < 0x7bff; ++bits) {
+      const float low = tenon::sdk::f16_value(bits), high = tenon::sdk::f16_value(bits + 1),
+                  middle = low / 2 + high / 2;
+      for (const float x : {low, std::nextafter(middle, low), middle, std::nextafter(middle, high)})
+        REQUIRE(tenon::sdk::f16_bits_of(x) == tenon::detail::f16_bits(x));
+    }
+  }
+
+  TEST_CASE("encode: a number that is not finite makes its block of q8_0 NaN") {
+    for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
+      std::vector<float> x(32, 1), y(32);
+      x[7] = bad;
+      Blob block(34);
+      tenon::sdk::encode_q8_0(x.data(), reinterpret_cast<unsigned char*>(block.data()));
+      decode_blocks(*block_format("Q8_0"), block, y.data());
+      for (const float v : y) CHECK(std::isnan(v));
+    }
   }
 
   TEST_CASE("encode: what is not finite, and parts of blocks, are refused by place") {

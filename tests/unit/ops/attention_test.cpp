@@ -83,6 +83,27 @@ TEST_CASE("attention: heads, lengths and options") {
   r.refuses(n, Code::invalid_argument, {"layout", "sbhd"});
 }
 
+TEST_CASE("attention: keys and values may be blocks of elements") {
+  constexpr DType kQ8 = TENON_DTYPE_Q8_0;
+  Rig r;
+  op::attention n{.q = r(kF16, {2, 6, 5, 64}),
+                  .k = r(kQ8, {2, 3, 7, 64}),
+                  .v = r(kQ8, {2, 3, 7, 32}),
+                  .want_lse = true};
+  CHECK(r.infer(n) == "f16[2,6,5,32]");
+  CHECK(r.infer(n, 1) == "f32[2,6,5]");
+  op::attention paged = n;
+  paged.k = r(kQ8, {9, 3, 16, 64}), paged.v = r(kQ8, {9, 3, 16, 32});
+  paged.kv_len = r(kI64, {2}), paged.block_table = r(kI32, {2, 4});
+  CHECK(r.infer(paged) == "f16[2,6,5,32]");
+  n.v = r(kF16, {2, 3, 7, 32});
+  r.refuses(n, Code::dtype_mismatch, {"operand v", "q8_0 as operand k", "f16[2,3,7,32]"});
+  n.k = r(kF16, {2, 3, 7, 64}), n.v = r(kQ8, {2, 3, 7, 32});
+  r.refuses(n, Code::dtype_mismatch, {"operand v", "q8_0[2,3,7,32]"});
+  n.k = r(DType{TENON_DTYPE_IQ1_S}, {2, 3, 7, 256});
+  r.refuses(n, Code::unsupported, {"operand k", "iq1_s"});
+}
+
 TEST_CASE("attention: a block table makes pools of k and v") {
   Rig r;
   const auto paged = [&] {

@@ -4,6 +4,7 @@
 #include <tenon/blocks.hpp>
 
 #include "ir/text.hpp"
+#include "ir/verify.hpp"
 #include "ops/cost.hpp"
 #include "ops/lower.hpp"
 #include "rig.hpp"
@@ -157,9 +158,6 @@ TEST_CASE("blocks: where they may stand") {
     return std::string("no error");
   };
   CHECK(text_of([&] {
-          g.state("cache", {kQ8, {4, 32}});
-        }) == "state 'cache': is q8_0[4,32]; only inputs, weights and constants may have blocks");
-  CHECK(text_of([&] {
           g.weight("w", {kQ4K, {4, 128}});
         }) ==
         "weight 'w': q4_k[4,128]: expected a last dim that is a multiple of 256, a block of q4_k, "
@@ -173,14 +171,46 @@ TEST_CASE("blocks: where they may stand") {
         }) == "constant q8_0[1,32]: expected 34 bytes, got 33");
   const Value w = g.weight("w", {kQ8, {4, 64}});
   CHECK(text_of([&] { g.output("y", w); }) ==
-        "output 'y': is q8_0[4,64]; only inputs, weights and constants may have blocks");
+        "output 'y': is q8_0[4,64]; outputs have no blocks: dequantize_blocks makes numbers of "
+        "them");
   CHECK(text_of([&] { g.update(w, w); }) ==
         "update 'w': is q8_0[4,64]; weights of blocks are not updated");
   Builder b(g);
-  CHECK(text_of([&] { b.reshape(w, {2, 128}); }).find("got q8_0[4,64]") != std::string::npos);
+  CHECK(text_of([&] { b.transpose(w, {1, 0}); }).find("got q8_0[4,64]") != std::string::npos);
   CHECK(text_of([&] { b.cast(w, kF32); }).find("dequantize_blocks makes numbers") !=
         std::string::npos);
   CHECK(g.node_count() == 0);
+}
+
+TEST_CASE("blocks: a state is updated in rows, and its rows are moved") {
+  Rig r;
+  Graph& g = r.graph;
+  const Value state = g.state("cache", {kQ8, {12, 2, 64}});
+  const Value ids = r(kI64, {3}), x = r(kF32, {3, 2, 64});
+  Builder b(g);
+  const Value rows = b.cast(x, kQ8);
+  CHECK(b.type(rows).text() == "q8_0[3,2,64]");
+  const Value now = b.add(op::scatter{.base = state, .indices = ids, .updates = rows});
+  CHECK(b.type(now).text() == "q8_0[12,2,64]");
+  CHECK(b.type(b.reshape(now, {3, 4, 2, 64})).text() == "q8_0[3,4,2,64]");
+  CHECK(r.infer(op::gather{.axis = 1, .data = now, .indices = r(kI64, {5})}) == "q8_0[12,5,64]");
+  g.update(state, now);
+  verify(g);
+
+  r.refuses(op::gather{.axis = -1, .data = now, .indices = ids}, Code::unsupported,
+            {"operand data", "q8_0[12,2,64]", "last axis"});
+  r.refuses(op::scatter{.axis = 2, .base = now, .indices = ids, .updates = rows}, Code::unsupported,
+            {"operand base", "last axis"});
+  r.refuses(op::scatter{.base = now, .indices = ids, .updates = x}, Code::dtype_mismatch,
+            {"updates", "f32[3,2,64]"});
+  r.refuses(op::reshape{.shape = {12 * 2 * 4, 16}, .x = now}, Code::shape_mismatch,
+            {"multiple of 32", "got 16"});
+  r.refuses(op::cast{.to = kQ8, .x = r(kF32, {2, 33})}, Code::shape_mismatch,
+            {"multiple of 32", "got 33"});
+  r.refuses(op::cast{.to = kQ8, .x = r(kI32, {2, 32})}, Code::dtype_mismatch, {"operand x"});
+  r.refuses(op::cast{.to = kQ4K, .x = r(kF32, {2, 256})}, Code::unsupported,
+            {"expected q8_0", "q4_k"});
+  r.refuses(op::cast{.to = kQ8, .x = now}, Code::dtype_mismatch, {"dequantize_blocks"});
 }
 
 TEST_CASE("blocks: as text") {

@@ -25,7 +25,7 @@ void with_request(const tenon_kernel_request* r, Body body) noexcept {
         static_cast<const tenon_blob_header*>(r->blob)};  // checked by the host
     tenon_node_view view = tenon_node_at(&blob, 0, r->node);
     check_type(tenon_node_unknown_type(&view), " of an operand, an output or an attribute");
-    check_blocks(view, Op::kDomain, Op::kName);
+    check_blocks(view, Op::kDomain, Op::kName, 0);
     check_complete(schema_of<Op>(), view);
     std::deque<Type> types;  // Values point into it
     const Target target{nullptr, r->alignment, true, r->abi_minor};

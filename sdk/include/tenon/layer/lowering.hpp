@@ -167,15 +167,15 @@ class Lowering {
   double lower(uint32_t index) {
     const tenon_node_view view = tenon_node_at(&blob_, 0, index);
     const tenon_blob_node& n = *view.node;
-    check_type(tenon_node_unknown_type(&view), " of an operand, an output or an attribute");
+    check_type(unknown_type(view), " of an operand, an output or an attribute");
     const std::string_view domain = text(tenon_blob_str(&blob_, n.domain)),
                            op = text(tenon_blob_str(&blob_, n.op));
-    check_blocks(view, domain, op);
     std::optional<Refusal> refusal;
     bool withdrawn = false;
     for (const Row& row : rows_) {
       if (row.op != op || row.domain != domain || row.version < n.version) continue;
       try {
+        check_blocks(view, domain, op, row.flags);
         return lower_by(row, view, index);
       } catch (const Refusal& e) {  // the next row may be another plugin's
         withdrawn |= dynamic_cast<const WithdrawnBefore*>(&e) != nullptr;
