@@ -252,6 +252,8 @@ template <class Op>
 bool attention_batch(Batch& v, const Op& n) {
   if constexpr (requires { n.want_dmask; })
     if (n.want_dmask) return false;
+  // Blocks of elements are decoded first.
+  if (is_blocks(v.type(n.k).dtype)) return false;
   const Value table = table_of(n);
   // A table counts the blocks of one pool.
   if (table && (v.batched(n.k) || v.batched(n.v))) return false;

@@ -103,8 +103,15 @@ double gather_bytes(const Cost& c, const op::gather& n) {
 }
 // ---- batch
 
+// Rows of blocks are moved where they are: they are neither transposed nor repeated.
+void want_same_rows(const Batch& v, std::string_view op, Value indices, bool all) {
+  if (v.batched(indices) || !all)
+    fail(Code::unsupported, op, ": expected blocks of each example and the same indices for all");
+}
+
 bool gather_batch(Batch& v, const op::gather& one) {
   Builder& b = v.b;
+  if (is_blocks(v.type(one.data).dtype)) want_same_rows(v, "gather", one.indices, true);
   const Shape& data = v.type(one.data).shape;
   const int axis = normalize_axis(one.axis, data.rank(), "gather");
   op::gather n = one;
@@ -253,6 +260,11 @@ void scatter_grad(Grad& g, const op::scatter& n) {
 double scatter_bytes(const Cost& c, const op::scatter& n) {
   return 2 * c.bytes(n.updates) + c.bytes(n.indices);
 }
+bool scatter_batch(Batch& v, const op::scatter& n) {
+  if (is_blocks(v.type(n.base).dtype))
+    want_same_rows(v, "scatter", n.indices, v.batched(n.base) && v.batched(n.updates));
+  return indexed_batch(v, n);
+}
 bool scatter_padded(Padded& p, const op::scatter& n) {
   if (p.any(n.indices)) return p.refuse("the rows that it writes are padded");
   const int axis = normalize_axis(n.axis, p.rank(n.base), "scatter");
@@ -263,7 +275,7 @@ bool scatter_padded(Padded& p, const op::scatter& n) {
 constexpr Record<op::scatter> kScatter{.shape = scatter_shape,
                                        .words = {{"oob", "error clamp skip"}},
                                        .grad = scatter_grad,
-                                       .batch = indexed_batch<op::scatter>,
+                                       .batch = scatter_batch,
                                        .padded = scatter_padded,
                                        .flops = no_products,
                                        .bytes = scatter_bytes,
