@@ -64,8 +64,9 @@ typedef struct tenon_llm_options {
                               // f32
   int64_t cache_tokens;       // tokens that the cache has room for, of all slots together: from the
                               // context to slots * context; 0 = slots * context. Less than that is
-                              // possible where slots share memory: on a cpu, not for recurrent
-                              // models. A call that finds no room fails with TENON_OUT_OF_MEMORY
+                              // possible where slots share memory: on a cpu, and on a GPU whose
+                              // attention reads blocks in place; not for recurrent models. A call
+                              // that finds no room fails with TENON_OUT_OF_MEMORY
 } tenon_llm_options;
 
 // Opens a model: a folder with config.json and safetensors files, or a GGUF file (of several, the
@@ -278,7 +279,7 @@ typedef struct tenon_llm_embed_options {
 // Writes a vector for each text, [text_count, dim] (tenon_llm_facts). Text i has counts[i] tokens, 1
 // to the context; `tokens` has those of all texts, one after the other. All is checked before any is
 // read. Uses a slot, which is cleared, also if the call fails. Short texts are read together if there
-// is memory: on a cpu in any case, elsewhere in free slots. On a cpu, with activations in f32 and
+// is memory: where slots share it in any case, else in free slots. On a cpu, with activations in f32 and
 // without experts, each vector has the bits that it has alone. options may be NULL. number_count: exactly text_count * dim.
 //
 // Fails with TENON_UNSUPPORTED if the model's files ask for a pooling that tenon does not have, and
