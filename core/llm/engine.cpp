@@ -44,6 +44,10 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
     throw Error(TENON_INVALID_ARGUMENT,
                 "engine: expected a cache of at least " + std::to_string(p.context) +
                     " tokens, the context, got " + std::to_string(options.cache_tokens));
+  if (options.cache_tokens > options.slots * p.context)
+    throw Error(TENON_INVALID_ARGUMENT,
+                "engine: expected a cache of at most " + std::to_string(options.slots * p.context) +
+                    " tokens, slots * context, got " + std::to_string(options.cache_tokens));
   if (options.cache_blocks.value_or(false) && p.config.recurrent())
     throw Error(TENON_UNSUPPORTED,
                 "engine: a cache of blocks: this model is recurrent, so each slot has one state");

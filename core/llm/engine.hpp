@@ -40,7 +40,8 @@ struct EngineOptions {
       0;              // most tokens of a sequence; 0: 4096, or the model's own limit if it is less
   int64_t slots = 1;  // sequences at a time
   // Tokens that the cache of keys and values has room for, of all slots together; at least `context`.
-  // 0: slots * context. Less is possible where slots share blocks of a cache (cache_blocks).
+  // 0: slots * context. Less is possible where slots share blocks of a cache (cache_blocks); each
+  // sequence takes whole blocks, of 96 tokens.
   int64_t cache_tokens = 0;
   // Whether the cache is a pool of blocks, which slots share, or each slot has memory for a context.
   // Unset: a pool on the cpu, and on other devices whose attention reads blocks in place if there are

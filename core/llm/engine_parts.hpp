@@ -85,17 +85,17 @@ struct Engine::Parts {
   void make_cache(bool on_cpu, const Key& first) {
     CacheShape shape_of_cache{
         .slots = options.slots, .context = context, .recurrent = config.recurrent()};
+    const bool all = options.cache_tokens == 0 || options.cache_tokens == options.slots * context;
     const auto make = [&](bool blocks) {
       CacheShape& c = shape_of_cache;
       c.block = blocks ? kBlock : 0;
       c.slots = options.slots + (blocks ? kTextSequences : 0);
-      c.blocks = !blocks                    ? 0
-                 : options.cache_tokens > 0 ? c.blocks_of(options.cache_tokens)
-                                            : options.slots * c.blocks_of(context);
+      c.blocks = !blocks ? 0
+                 : all   ? options.slots * c.blocks_of(context)  // a context takes whole blocks
+                         : c.blocks_of(options.cache_tokens);
       cache.emplace(c);
       step_graph(config, shape(first), weights, &states);
     };
-    const bool all = options.cache_tokens == 0 || options.cache_tokens == options.slots * context;
     make(!config.recurrent() && options.cache_blocks.value_or(on_cpu));
     if (cache->shape().block == 0 && !config.recurrent() && !options.cache_blocks &&
         (options.slots > 1 || !all) &&
@@ -104,7 +104,8 @@ struct Engine::Parts {
     if (cache->shape().block == 0 && !all)
       throw Error(TENON_UNSUPPORTED,
                   "engine: a cache of " + std::to_string(options.cache_tokens) +
-                      " tokens: slots of this device and model have memory of their own; expected "
+                      " tokens: slots of this device and model have memory of their own (on cuda, "
+                      "TENON_CUDA_BLOCK_TABLE=1 changes that); expected "
                       "slots * context, " +
                       std::to_string(options.slots * context));
   }

@@ -44,6 +44,8 @@
 #                                       without early launch (f32 and bf16): checks that all have equal bits, times a step
 # Logs go to $OUT where that is set, else below the bundle.
 set -euo pipefail
+# Kernels that are off until they have run on a GPU are tested here.
+export TENON_CUDA_BLOCK_TABLE=${TENON_CUDA_BLOCK_TABLE-1}
 root=$(dirname "$0")/../..; [ -d "$root/plugins" ] && cd "$root"
 
 prepare() {

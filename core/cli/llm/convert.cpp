@@ -64,36 +64,39 @@ int convert(const Args& args) {
 }  // namespace
 
 Command llm_convert_command() {
-  return {.name = "llm convert",
-          .summary = "convert a language model: a Hugging Face folder to a GGUF file, or back",
-          .usage = "MODEL_DIR FILE.gguf | FILE.gguf MODEL_DIR | MODEL_DIR NEW_DIR [options]",
-          .options = {{.name = "--type",
-                       .value = "TYPE",
-                       .help = "format of the matrices; for a folder F32, F16 or BF16",
-                       .otherwise = "that of the source; quantized weights stay in Q4_0, Q5_0 or "
-                                    "Q8_0 where these have the same numbers; F16 for a folder "
-                                    "of a file with blocks",
-                       .choices = {std::begin(llm::files::kMixes), std::end(llm::files::kMixes)}},
-                      {.name = "--pre",
-                       .value = "NAME",
-                       .help = "how GGUF names the pre-tokenizer, such as llama-bpe or qwen2",
-                       .otherwise = "recognized by its expression"},
-                      lora_option("make an adapter (LoRA, as PEFT saves it) a part of the "
-                                  "weights; may be repeated"),
-                      {.name = "--threads",
-                       .value = "N",
-                       .help = "number of threads that encode",
-                       .otherwise = "all processors"}},
-          .examples =
-              "tenon llm convert Llama-3.2-1B model.gguf --type Q4_K_M\n"
-              "tenon llm convert model.gguf folder --type BF16\n"
-              "tenon llm convert Llama-3.2-1B tuned.gguf --lora adapter --type Q8_0\n"
-              "tenon llm convert Llama-3.2-1B-GPTQ plain --type BF16\n",
-          .words = 2,
-          .completes = Completes::file,
-          .loads_plugins = false,
-          .opens_device = false,
-          .run = convert};
+  return {
+      .name = "llm convert",
+      .summary =
+          "convert a language model: a Hugging Face folder or a GGUF file to the other, or to a "
+          "plain folder",
+      .usage = "MODEL_DIR FILE.gguf | FILE.gguf MODEL_DIR | MODEL_DIR NEW_DIR [options]",
+      .options = {{.name = "--type",
+                   .value = "TYPE",
+                   .help = "format of the matrices; for a folder F32, F16 or BF16",
+                   .otherwise = "that of the source; quantized weights stay in Q4_0, Q5_0 or "
+                                "Q8_0 where these have the same numbers; F16 for a folder "
+                                "of a file with blocks",
+                   .choices = {std::begin(llm::files::kMixes), std::end(llm::files::kMixes)}},
+                  {.name = "--pre",
+                   .value = "NAME",
+                   .help = "how GGUF names the pre-tokenizer, such as llama-bpe or qwen2",
+                   .otherwise = "recognized by its expression"},
+                  lora_option("make an adapter (LoRA, as PEFT saves it) a part of the "
+                              "weights; may be repeated"),
+                  {.name = "--threads",
+                   .value = "N",
+                   .help = "number of threads that encode",
+                   .otherwise = "all processors"}},
+      .examples =
+          "tenon llm convert Llama-3.2-1B model.gguf --type Q4_K_M\n"
+          "tenon llm convert model.gguf folder --type BF16\n"
+          "tenon llm convert Llama-3.2-1B tuned.gguf --lora adapter --type Q8_0\n"
+          "tenon llm convert Llama-3.2-1B-GPTQ plain --type BF16\n",
+      .words = 2,
+      .completes = Completes::file,
+      .loads_plugins = false,
+      .opens_device = false,
+      .run = convert};
 }
 
 }  // namespace tenon::cli

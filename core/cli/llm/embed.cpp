@@ -98,8 +98,9 @@ int embed(const Args& args) {
       vectors = engine.embed(ids, options);
     } catch (const Error& e) {
       if (interrupt.raised()) return kInterrupted;
-      const std::string to = count > 1 ? " to " + texts[first + count - 1].name : "";
-      throw Error(e.code(), texts[first].name + to + ": " + e.what());
+      // Messages count texts from the first of these on.
+      const std::string more = count > 1 ? " and those behind it" : "";
+      throw Error(e.code(), texts[first].name + more + ": " + e.what());
     }
     for (const auto& text : ids) done += static_cast<int64_t>(text.size());
     if (!output.empty()) {

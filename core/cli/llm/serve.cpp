@@ -45,9 +45,9 @@ const std::vector<Option>& serve_options() {
        .otherwise = "4"},
       {.name = "--cache-tokens",
        .value = "N",
-       .help =
-           "tokens that the cache of keys and values has room for, of all slots together; requests "
-           "that find no room wait",
+       .help = "tokens that the cache of keys and values has room for, of all slots together, in "
+               "blocks "
+               "of 96; requests that find no room wait",
        .otherwise = "--slots times --context"},
       {.name = "--queue",
        .value = "N",

@@ -32,7 +32,8 @@ struct ConvertOptions {
   std::string type{};
   std::string pre{};  // name of the pre-tokenizer, empty: recognized
   WeightChanges* changes = nullptr;
-  unsigned threads = 0;  // that encode; 0: as many as the processor has
+  uint64_t file_bytes = uint64_t{2} << 30;  // of tensors in one file of a folder, about
+  unsigned threads = 0;                     // that encode; 0: as many as the processor has
   // Called before each tensor: how many bytes of the source are done, of how many, and its name. To
   // end the conversion, throw.
   std::function<void(uint64_t done, uint64_t total, const std::string& tensor)> progress{};
@@ -46,7 +47,8 @@ struct Converted {
 // Writes a temporary file, which takes its name when it is complete.
 Converted folder_to_gguf(const std::string& folder, const std::string& file,
                          const ConvertOptions& options);
-// Creates the folder. Existing files of these names are replaced.
+// Creates the folder. Existing files of these names are replaced; other files named as those of a
+// model's tensors go.
 Converted gguf_to_folder(const std::string& file, const std::string& folder,
                          const ConvertOptions& options);
 // The same model with plain weights, which may be quantized before. The configuration must be of an

@@ -5,38 +5,63 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <string_view>
 
 #include "llm/files/json.hpp"
 
 namespace tenon::llm::files {
 namespace {
 
-constexpr uint64_t kShard = uint64_t{2} << 30;  // bytes of tensors in one file, about
-
 // The file of each tensor, by number.
-std::vector<size_t> shards_of(const std::vector<FolderTensor>& tensors) {
+std::vector<size_t> shards_of(const std::vector<FolderTensor>& tensors, uint64_t file_bytes) {
   std::vector<size_t> out;
   size_t shard = 0;
   uint64_t in_shard = 0;
   for (const FolderTensor& t : tensors) {
-    if (in_shard > 0 && in_shard + t.type.bytes() > kShard) ++shard, in_shard = 0;
+    if (in_shard > 0 && in_shard + t.type.bytes() > file_bytes) ++shard, in_shard = 0;
     in_shard += t.type.bytes();
     out.push_back(shard);
   }
   return out;
 }
 
+// model.safetensors or model-00001-of-00002.safetensors?
+bool is_of_a_model(const std::string& name) {
+  constexpr std::string_view kBegin = "model", kEnd = ".safetensors", kMiddle = "-of-";
+  if (name.size() < kBegin.size() + kEnd.size() || !name.starts_with(kBegin) ||
+      !name.ends_with(kEnd))
+    return false;
+  const std::string_view middle =
+      std::string_view(name).substr(kBegin.size(), name.size() - kBegin.size() - kEnd.size());
+  return middle.empty() || (middle.starts_with("-") && middle.find(kMiddle) != middle.npos &&
+                            middle.find_first_not_of("-of0123456789") == middle.npos);
+}
+
+// Readers would take files of an earlier model for files of this one.
+void remove_others(const std::string& folder, const std::set<std::string>& written) {
+  std::error_code error;
+  std::vector<std::filesystem::path> others;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+    if (const std::string name = entry.path().filename().string();
+        is_of_a_model(name) && !written.contains(name))
+      others.push_back(entry.path());
+  for (const auto& path : others) std::filesystem::remove(path, error);
+  if (written.size() <= 1) std::filesystem::remove(folder + "/model.safetensors.index.json", error);
+}
+
 }  // namespace
 
 uint64_t write_tensors(const std::string& folder, const std::vector<FolderTensor>& tensors,
                        const ConvertOptions& options) {
-  const std::vector<size_t> shard_of = shards_of(tensors);
+  const std::vector<size_t> shard_of = shards_of(tensors, options.file_bytes);
   const size_t shards = shard_of.empty() ? 0 : shard_of.back() + 1;
   uint64_t total = 0, done = 0;
   for (const FolderTensor& t : tensors) total += t.type.bytes();
   // Only to hold tensors and to write them: no plugin is needed.
   const Runtime runtime(RuntimeOptions{.use_environment = false, .use_builtin_dir = false});
   Json map = Json::object();
+  std::set<std::string> written;
   size_t next = 0;
   for (size_t shard = 0; shard < shards; ++shard) {
     std::string name = "model.safetensors";
@@ -54,14 +79,12 @@ uint64_t write_tensors(const std::string& folder, const std::vector<FolderTensor
       map[t.name] = name;
     }
     store.save(TENON_SPACE_WEIGHT, folder + "/" + name, {{"format", "pt"}});
+    written.insert(name);
   }
-  if (shards > 1) {
+  if (shards > 1)
     write_text(folder, "model.safetensors.index.json",
                Json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n");
-  } else {  // readers prefer an index, also one of an earlier model
-    std::error_code error;
-    std::filesystem::remove(folder + "/model.safetensors.index.json", error);
-  }
+  remove_others(folder, written);
   return total;
 }
 

@@ -18,7 +18,8 @@ struct FolderTensor {
   std::function<std::shared_ptr<Tensor>()> make{};  // called once, when it is written
 };
 
-// model.safetensors, or numbered files of about 2 GiB and their index. Returns the bytes of contents.
+// model.safetensors, or numbered files of about options.file_bytes and their index; then removes those
+// of an earlier model. Returns the bytes of contents.
 uint64_t write_tensors(const std::string& folder, const std::vector<FolderTensor>& tensors,
                        const ConvertOptions& options);
 // Written beside its place, then renamed. name: in the folder.

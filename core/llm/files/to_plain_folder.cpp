@@ -27,7 +27,9 @@ class ToPlainFolder {
         type_(options.type.empty() ? from_.own_type() : options.type) {
     if (type_ != "F32" && type_ != "F16" && type_ != "BF16")
       throw Error(TENON_INVALID_ARGUMENT,
-                  "--type " + type_ + ": expected F32, F16 or BF16 for a folder");
+                  "--type " + type_ +
+                      ": expected F32, F16 or BF16 for a folder; hint: a name "
+                      "that ends with .gguf makes a GGUF file");
     std::error_code error;
     if (fs::equivalent(from, to, error))
       throw Error(TENON_INVALID_ARGUMENT, to + ": expected another folder than that of the model");

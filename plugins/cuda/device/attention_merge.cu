@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Joins the partial sums of attention kernels that were launched with SPLIT=1, in order.
-// Defines: as attention.cuh.
-//variant: TT=bf16 TS=f32 MASK=0
-//variant: TT=f64 TS=f64 MASK=0
+// Defines: as attention.cuh; MOST_SPLITS.
+//variant: TT=bf16 TS=f32 MASK=0 MOST_SPLITS=64
+//variant: TT=f64 TS=f64 MASK=0 MOST_SPLITS=64
 #include "attention_epilogue.cuh"
 
-constexpr int kThreads = 128, kMostSplits = 64;  // as kernels/attention.cpp splits
-constexpr int kAhead = 8;  // splits whose sums a thread loads before it needs them
+constexpr int kThreads = 128, kAhead = 8;  // splits whose sums a thread loads before it needs them
 
-// A block joins the parts of one row. There are at most kMostSplits of them.
+// A block joins the parts of one row.
 extern "C" __global__ void __launch_bounds__(kThreads) merge(const Attention p) {
-  __shared__ S maxima[kMostSplits], sums[kMostSplits];
+  __shared__ S maxima[MOST_SPLITS], sums[MOST_SPLITS];
   const i32 rows = p.q_len * p.group, r = blockIdx.x % rows, index = blockIdx.x / rows;
   const S* const parts = part_of(p, index, 0, r);
   const i64 step = part_of(p, index, 1, r) - parts;

@@ -19,8 +19,8 @@
 namespace tenon::cuda {
 namespace {
 
-constexpr int64_t kMostSplits = 64, kFewestKeys = 256;  // keys of a split
-constexpr int64_t kSplitStep = 64;                      // a split has a multiple of this many keys
+constexpr int64_t kFewestKeys = 256;  // keys of a split
+constexpr int64_t kSplitStep = 64;    // a split has a multiple of this many keys
 
 int64_t padded_to_32(int64_t dim) { return blocks_for(dim, 32) * 32; }
 

@@ -14,6 +14,8 @@ namespace tenon::cuda {
 using args::AttentionStrides;
 using AttentionArguments = args::Attention;
 
+inline constexpr int64_t kMostSplits = 64;  // of the keys, among blocks of threads
+
 struct AttentionProblem {
   tenon_dtype dtype{}, sum{};
   AttentionArguments arguments{};                                  // without pointers

@@ -65,7 +65,7 @@ std::vector<std::string> AttentionProblem::wgmma_defines() const {
 }
 
 std::vector<std::string> AttentionProblem::merge_defines() const {
-  return {defines[0], defines[1], "MASK=0"};  // TT and TS
+  return {defines[0], defines[1], "MASK=0", define("MOST_SPLITS", kMostSplits)};  // TT and TS
 }
 
 template <class Op>

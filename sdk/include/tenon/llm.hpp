@@ -52,7 +52,7 @@ struct EngineOptions {
   Products products = Products::device;
   // Of activations, and of the cache of keys and values; NONE: see tenon_llm_options.
   tenon_dtype compute = TENON_DTYPE_NONE, cache = TENON_DTYPE_NONE;
-  // That the cache has room for, of all slots together; 0: slots * context.
+  // That the cache has room for, of all slots together; 0: slots * context. See tenon_llm_options.
   int64_t cache_tokens = 0;
 };
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "llm/files/json.hpp"
 #include "llm/files/tokenizer_keys.hpp"
@@ -39,33 +40,39 @@ struct Folder {
   }
 };
 
+const std::string kLayer = "backbone.layers.0.";
+
+// A Mamba of one layer.
+void save_mamba(Folder& f) {
+  f.add("backbone.embeddings.weight", {8, 4});
+  f.add("backbone.norm_f.weight", {4});
+  f.add(kLayer + "norm.weight", {4});
+  for (const auto& [name, dims] :
+       std::vector<std::pair<std::string, std::vector<int64_t>>>{{"in_proj.weight", {16, 4}},
+                                                                 {"conv1d.weight", {8, 1, 4}},
+                                                                 {"conv1d.bias", {8}},
+                                                                 {"x_proj.weight", {4, 8}},
+                                                                 {"dt_proj.weight", {8, 2}},
+                                                                 {"dt_proj.bias", {8}},
+                                                                 {"A_log", {8}},
+                                                                 {"D", {8}},
+                                                                 {"out_proj.weight", {4, 8}}})
+    f.add(kLayer + "mixer." + name, dims);
+  f.save({{"model_type", "mamba"},
+          {"hidden_size", 4},
+          {"num_hidden_layers", 1},
+          {"state_size", 1},
+          {"intermediate_size", 8},
+          {"time_step_rank", 2},
+          {"vocab_size", 8}});
+}
+
 }  // namespace
 
 TEST_SUITE("llm/convert") {
   TEST_CASE("mamba: A of one axis is an exponent, too") {
     Folder f;
-    f.add("backbone.embeddings.weight", {8, 4});
-    f.add("backbone.norm_f.weight", {4});
-    const std::string layer = "backbone.layers.0.";
-    f.add(layer + "norm.weight", {4});
-    for (const auto& [name, dims] :
-         std::vector<std::pair<std::string, std::vector<int64_t>>>{{"in_proj.weight", {16, 4}},
-                                                                   {"conv1d.weight", {8, 1, 4}},
-                                                                   {"conv1d.bias", {8}},
-                                                                   {"x_proj.weight", {4, 8}},
-                                                                   {"dt_proj.weight", {8, 2}},
-                                                                   {"dt_proj.bias", {8}},
-                                                                   {"A_log", {8}},
-                                                                   {"D", {8}},
-                                                                   {"out_proj.weight", {4, 8}}})
-      f.add(layer + "mixer." + name, dims);
-    f.save({{"model_type", "mamba"},
-            {"hidden_size", 4},
-            {"num_hidden_layers", 1},
-            {"state_size", 1},
-            {"intermediate_size", 8},
-            {"time_step_rank", 2},
-            {"vocab_size", 8}});
+    save_mamba(f);
     folder_to_gguf(f.path + "/model", f.path + "/m.gguf", {});
     const Gguf file(f.path + "/m.gguf");
     const GgufTensor a = file.tensor("blk.0.ssm_a");
@@ -75,9 +82,43 @@ TEST_SUITE("llm/convert") {
     gguf_to_folder(f.path + "/m.gguf", f.path + "/back", {.type = "F32"});
     Store back(f.runtime);
     back.load(TENON_SPACE_WEIGHT, f.path + "/back/model.safetensors");
-    const auto first = f.store.get<float>(TENON_SPACE_WEIGHT, layer + "mixer.A_log"),
-               last = back.get<float>(TENON_SPACE_WEIGHT, layer + "mixer.A_log");
+    const auto first = f.store.get<float>(TENON_SPACE_WEIGHT, kLayer + "mixer.A_log"),
+               last = back.get<float>(TENON_SPACE_WEIGHT, kLayer + "mixer.A_log");
     for (size_t i = 0; i < 8; ++i) CHECK(last[i] == doctest::Approx(first[i]).epsilon(1e-6));
+  }
+
+  TEST_CASE("folders: files of an earlier model go, others stay") {
+    Folder f;
+    save_mamba(f);
+    folder_to_gguf(f.path + "/model", f.path + "/m.gguf", {});
+    const std::string to = f.path + "/back";
+    const auto files = [&] {
+      std::set<std::string> names;
+      for (const auto& entry : std::filesystem::directory_iterator(to))
+        if (const std::string name = entry.path().filename();
+            name.find(".safetensors") != name.npos)
+          names.insert(name);
+      return names;
+    };
+    std::filesystem::create_directory(to);
+    const std::set<std::string> kept = {"adapter_model.safetensors", "model-of-mine.safetensors"};
+    for (const std::string& name : kept) std::ofstream(to + "/" + name) << "other";
+    for (const char* name : {"model.safetensors", "model-00007-of-00009.safetensors"})
+      std::ofstream(to + "/" + name) << "earlier";
+    const auto with = [&](std::set<std::string> names) {
+      names.insert(kept.begin(), kept.end());
+      return names;
+    };
+    gguf_to_folder(f.path + "/m.gguf", to, {.type = "F32", .file_bytes = 600});
+    std::set<std::string> wanted = {"model.safetensors.index.json"};
+    const size_t shards = files().size() - kept.size() - 1;
+    REQUIRE(shards > 1);
+    for (size_t i = 1; i <= shards; ++i)
+      wanted.insert("model-0000" + std::to_string(i) + "-of-0000" + std::to_string(shards) +
+                    ".safetensors");
+    CHECK(files() == with(wanted));
+    gguf_to_folder(f.path + "/m.gguf", to, {.type = "F32"});
+    CHECK(files() == with({"model.safetensors"}));
   }
 
   TEST_CASE("tokens: an id far beyond the others is refused with its token") {
