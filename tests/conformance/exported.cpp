@@ -35,7 +35,8 @@ bool may_be_refused(const std::string& why) {
         "triangular_solve): ONNX has no op", "cholesky: ONNX has no op",
         "cholesky): ONNX has no op", "view_as_real: ONNX has no op",
         "(view_as_real): ONNX has no op", "view_as_complex: ONNX has no op",
-        "(view_as_complex): ONNX has no op"})
+        "(view_as_complex): ONNX has no op", "dequantize_blocks: ONNX has no op",
+        "(dequantize_blocks): ONNX has no op"})
     if (why.find(reason) != std::string::npos) return true;
   return false;
 }
