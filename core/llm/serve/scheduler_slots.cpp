@@ -48,7 +48,7 @@ bool Scheduler::make_room(const std::vector<Sequences::Growth>& growths) {
   return true;
 }
 
-// Takes the slot of the answer that has it for the shortest time: it waits, and then reads again what
+// Takes the slot of the answer or text that has it for the shortest time: it waits, then reads again what
 // is not in the cache any more. False if only one answer has a slot.
 bool Scheduler::preempt() {
   Slot* youngest = nullptr;

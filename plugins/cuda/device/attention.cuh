@@ -184,8 +184,7 @@ struct KeyPlaces {
 };
 
 #ifdef BLOCK_TABLE
-// The same of keys in blocks: of any count, or of 64 that the lanes of a warp have found ahead (then all lanes ask
-// together, each half of a tile at a time).
+// The same of keys in blocks: each key is looked up in the table when it is asked for.
 struct BlockPlaces {
   const Attention& p;
   const T* base;
@@ -196,6 +195,8 @@ struct BlockPlaces {
     return line < 0 ? nullptr : base + line * step;
   }
 };
+// The same of a tile of 64 keys that were looked up before: lane i of a warp has keys i and 32 + i. All lanes of a warp
+// ask together.
 struct FoundPlaces {
   const T* base;
   i64 step;

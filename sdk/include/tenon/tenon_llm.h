@@ -280,8 +280,9 @@ typedef struct tenon_llm_embed_options {
 // Writes a vector for each text, [text_count, dim] (tenon_llm_facts). Text i has counts[i] tokens, 1
 // to the context; `tokens` has those of all texts, one after the other. All is checked before any is
 // read. Uses a slot, which is cleared, also if the call fails. Short texts are read together if there
-// is memory: where slots share it in any case, else in free slots. On a cpu, with activations in f32 and
-// without experts, each vector has the bits that it has alone. options may be NULL. number_count: exactly text_count * dim.
+// is memory: where slots share it in any case, else in free slots. On a cpu, with activations in f32
+// and without experts, each vector has the bits that it has alone. options may be NULL.
+// number_count: exactly text_count * dim.
 //
 // Fails with TENON_UNSUPPORTED if the model's files ask for a pooling that tenon does not have, and
 // the options name none.
