@@ -103,6 +103,8 @@ __device__ inline const T* first_key(const Head& head, const void* base, const S
 #endif
 }
 
+constexpr i32 kSplitStep = 64;  // splits have a multiple of this many keys; tiles have as many, or a part of it
+
 // What a block works on: query rows [r0, end) of one head, and the keys that any of them may attend to (with
 // SPLIT, its part of them). Blocks of late rows start first: with a causal mask these have the most keys.
 struct QueryTile {
@@ -119,7 +121,8 @@ struct QueryTile {
     head = Head(p, index);
     keys = limits_of_rows(p, head, r0, end);
     if (SPLIT) {
-      keys.first = max(keys.first, split * p.split_keys);
+      // A tile of keys that a window lets begin anywhere would reach into the next split.
+      keys.first = max(keys.first / kSplitStep * kSplitStep, split * p.split_keys);
       keys.last = min(keys.last, (split + 1) * p.split_keys);
     }
 #ifdef BLOCK_TABLE

@@ -350,6 +350,18 @@ std::vector<Form> forms() {
     f.q_heads = 8;
     f.past_len = f.kv_len = f.causal = true;
   });
+  const auto add_long_window = [&](const std::string& id, const char* sentence, int64_t queries) {
+    add(id, sentence, [&](Form& f) {
+      f.q_len = queries;
+      f.k_len = 700;
+      f.dim = f.v_dim = 64;
+      f.q_heads = 4;
+      f.past_len = f.kv_len = f.causal = true;
+      f.left = 333;
+    });
+  };
+  add_long_window("long-decode-window", "one query, a window of many keys", 1);
+  add_long_window("long-append-window", "some queries, a window of many keys", 20);
   return all;
 }
 
