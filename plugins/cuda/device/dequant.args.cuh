@@ -12,11 +12,11 @@ struct BlockRows {
   u32 parts = 1;  // blocks of threads for a row
 };
 
-// y [m,n] = x [m,k] · w [n,k]ᵀ + bias [n].
+// y [m,n] = x [m,k] · w [n,k]ᵀ + bias [n]. parts: sums of parts of the terms, where they are added later.
 struct BlockProduct {
   const u8* w = nullptr;
   const void *x = nullptr, *bias = nullptr;
-  void* y = nullptr;
+  void *y = nullptr, *parts = nullptr;
   i64 n = 0, k = 0, m = 0;
 };
 

@@ -1,8 +1,8 @@
 //variant: FORMAT=12 ALIGN=16 TYPE=f16
 //variant: FORMAT=2 ALIGN=16 TYPE=bf16
 // SPDX-License-Identifier: Apache-2.0
-// Rows of x in the order in which dequant_tiles.cu reads them: eight rows, then four units, then 16
-// bytes of each lane. Rows behind the last are zeros.
+// Rows of x in the order in which dequant_wide.cu reads them: eight rows, then four units, then 16
+// bytes of each lane. Rows behind the last are zeros. Then, in the same order, sums of groups of x.
 //entry: dequant_order = order(RowsToOrder)
 #include "dequant.args.cuh"
 #include "dequant_tiles.cuh"
@@ -25,6 +25,16 @@ extern "C" __global__ void __launch_bounds__(256) order(const RowsToOrder p) {
   u32* const to = static_cast<u32*>(p.y) + warp * kPieces * 128;
 #pragma unroll
   for (int i = 0; i < kPieces; ++i) store(to + (i * 32 + lane) * 4, v.piece[i]);
+  if constexpr (kAdds) {
+    f32* const sums =
+        reinterpret_cast<f32*>(static_cast<u32*>(p.y) + (u64)p.eights * quads * kPieces * 128) +
+        warp * kSumsOfQuad;
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      const Vec<f32, 2> sum = sums_of_x(v, g);
+      if (lane < 4) store(sums + g * 8 + lane * 2, sum);
+    }
+  }
 }
 #else
 extern "C" __global__ void order(const RowsToOrder) {}

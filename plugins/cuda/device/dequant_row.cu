@@ -54,12 +54,11 @@ __device__ inline void prepare(u32* words, f32* sums, const X* from, u32 blocks,
         const u32 quad = (i - thread % 32) / 4 + 2 * (thread % 4);
 #pragma unroll
         for (int g = 0; g < kGroups; ++g) {
-          f32 sum[4];
-          sum_runs(sum, ones().of, 0, v[n], g * kGroup);
+          const Vec<f32, 2> sum = sums_of_x(v[n], g);
 #pragma unroll
           for (int c = 0; c < 2; ++c)
             if (thread % 32 < 4 && quad + c < blocks * kQuads)
-              sums[(quad + c) * kGroups + g] = sum[c];
+              sums[(quad + c) * kGroups + g] = sum.v[c];
         }
       }
     }

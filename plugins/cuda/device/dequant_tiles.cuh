@@ -172,4 +172,67 @@ __device__ inline void sum_runs(f32 (&to)[4], const u32 (*a)[4], int step, const
       add_product(to, a[g * step], v[0], v[1], X{});
   }
 }
+
+// Sums of a group of a quad of eight rows of x: of the lane's two columns of a result.
+__device__ inline Vec<f32, 2> sums_of_x(const Right& right, int group) {
+  f32 sum[4];
+  sum_runs(sum, ones().of, 0, right, group * kGroup);
+  return {sum[0], sum[1]};
+}
+constexpr int kSumsOfQuad = kGroups * 8;
+
+// What a lane has of a quad of eight rows of x.
+struct Columns {
+  Right right;
+  Vec<f32, 2> sums[kGroups];  // of its groups, if they are needed
+};
+
+// Results of 16 · M rows of w by 8 · N rows of x, as the lanes of a warp hold them.
+template <int M, int N>
+struct Sums {
+  f32 of[M][N][4] = {};
+
+  __device__ void add(const Sums& other) {
+#pragma unroll
+    for (int m = 0; m < M; ++m)
+#pragma unroll
+      for (int i = 0; i < N * 4; ++i) of[m][i / 4][i % 4] += other.of[m][i / 4][i % 4];
+  }
+  // Adds the products of the four units of the lanes of a line. blocks: of the lane's rows of w.
+  // columns(j): of eight rows of x.
+  template <class ColumnsOf>
+  __device__ void add(const u8* const (&blocks)[M][2], int unit, ColumnsOf columns) {
+    u32 left[M][kRuns][4];
+    f32 scale[M][2][kGroups], least[M][2][kGroups];
+#pragma unroll
+    for (int i = 0; i < 2 * M; ++i) {
+      const u8* const block = blocks[i / 2][i % 2];
+      const Unit v = decode(block, unit);
+      const Left own = left_of(block, unit);
+#pragma unroll
+      for (int r = 0; r < kRuns; ++r)
+        left[i / 2][r][i % 2] = own.run[r].low, left[i / 2][r][2 + i % 2] = own.run[r].high;
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g)
+        scale[i / 2][i % 2][g] = v.scale[g * kGroup], least[i / 2][i % 2][g] = v.add[g * kGroup];
+    }
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      const Columns x = columns(j);
+#pragma unroll
+      for (int m = 0; m < M; ++m)
+#pragma unroll
+        for (int g = 0; g < kGroups; ++g) {
+          f32 dot[4];
+          sum_runs(dot, left[m] + g * kGroup, 1, x.right, g * kGroup);
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            f32& sum = of[m][j][e];
+            sum = fma(scale[m][e / 2][g], dot[e], sum);
+            if constexpr (kAdds) sum = fma(least[m][e / 2][g], x.sums[g].v[e % 2], sum);
+          }
+        }
+    }
+  }
+};
 #endif
