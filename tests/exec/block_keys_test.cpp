@@ -54,7 +54,7 @@ struct Problem {
     g.output("o", g.add(op::cast{.to = f32, .x = g.add(n)}));
     const Store store(runtime());
     const Executable executable(runtime(), g, store, {.device = device});
-    // Else a gather would be compared with itself. On cuda, TENON_CUDA_BLOCK_TABLE=1 is needed.
+    // Else a gather would be compared with itself.
     if (paged) CHECK(executable.report().find("gather") == std::string::npos);
     Context run(executable);
     run.set("q", q_dims, noise_of(3, static_cast<size_t>(kBatch * queries * 2 * kRow)));

@@ -21,7 +21,7 @@ def bench(model, settings, *options):
     """Tokens of a block of the cache, and the launches of decoding."""
     launches = pathlib.Path(model, "launches")
     launches.unlink(missing_ok=True)
-    env = dict(os.environ, TENON_CUDA_PATH=f"{STUBS}/all", TENON_CUDA_CACHE="", TENON_CUDA_BLOCK_TABLE="1", TENON_STUB_CUDA=settings,
+    env = dict(os.environ, TENON_CUDA_PATH=f"{STUBS}/all", TENON_CUDA_CACHE="", TENON_STUB_CUDA=settings,
                TENON_STUB_LAUNCHES=str(launches))
     done = subprocess.run([TENON, "llm", "bench", model, "--device", "cuda:0", "--prefill", "0", "--repeat", "1", "--context", "300",
                            "--exec", "stream", "--json", *map(str, options)], capture_output=True, text=True, env=env)

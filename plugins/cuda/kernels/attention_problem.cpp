@@ -2,9 +2,7 @@
 // Reads an attention node: sizes, strides, mask and limits.
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
-#include <string_view>
 
 #include "attention.hpp"
 
@@ -30,13 +28,6 @@ int32_t narrow(int64_t n) {
   if (n > std::numeric_limits<int32_t>::max())
     throw Refusal::shape("a length of " + std::to_string(n) + " is too long for this kernel");
   return static_cast<int32_t>(n);
-}
-
-// TENON_CUDA_BLOCK_TABLE=1: keys in blocks are read through the table. Else the op is refused, so that
-// they are gathered first.
-bool reads_block_tables() {
-  const char* text = secure_getenv("TENON_CUDA_BLOCK_TABLE");
-  return text && std::string_view(text) == "1";
 }
 
 }  // namespace
@@ -84,8 +75,6 @@ AttentionProblem attention_problem(const Op& n, CudaDevice& device,
   int64_t k_len = rows;
   if constexpr (requires { n.block_table; })
     if (n.block_table) {
-      if (!reads_block_tables())
-        throw Refusal::shape("keys in blocks are gathered without TENON_CUDA_BLOCK_TABLE=1");
       const sdk::Type& table = n.block_table.type();
       if (q_len * q_heads * q.dims[0] == 0)
         throw Refusal::shape("no query rows to check blocks by");

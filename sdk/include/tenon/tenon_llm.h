@@ -65,9 +65,8 @@ typedef struct tenon_llm_options {
   int64_t cache_tokens;       // tokens that the cache has room for, of all slots together: from the
                               // context to slots * context; 0 = slots * context. Less than that is
                               // possible where slots share blocks of 96 tokens, of which each sequence
-                              // takes whole ones: on a cpu, and on cuda with TENON_CUDA_BLOCK_TABLE=1;
-                              // not for recurrent models. A call that finds no room fails with
-                              // TENON_OUT_OF_MEMORY
+                              // takes whole ones: on a cpu and on cuda, but not for recurrent
+                              // models. A call that finds no room fails with TENON_OUT_OF_MEMORY
 } tenon_llm_options;
 
 // Opens a model: a folder with config.json and safetensors files, or a GGUF file (of several, the

@@ -48,8 +48,7 @@ class Engine:
     cache: dtype of the cache of keys and values: "f32", "f16", "bf16", or "q8_0" on the cpu, which takes about half the
     memory of f16; None: that of activations, but on the cpu f16 unless the weights are f32.
     cache_tokens: tokens that the cache has room for, of all slots together, from the context to slots * context; None:
-    slots * context. Fewer need less memory; they are possible on the cpu, and on cuda with TENON_CUDA_BLOCK_TABLE=1, but not
-    for recurrent models. Each sequence takes whole blocks of 96 tokens. A call that finds no room raises OutOfMemory.
+    slots * context. Fewer need less memory; they are possible on the cpu and on cuda, but not for recurrent models. Each sequence takes whole blocks of 96 tokens. A call that finds no room raises OutOfMemory.
     products: the precision of products with weights in blocks. "f32": as precise as in f32. "int8": activations are
     rounded to blocks of 8-bit integers. "compute": weights may be rounded to the dtype of activations. "auto": "int8" on
     the cpu, "compute" elsewhere.
