@@ -19,6 +19,7 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
   parts_ =
       std::make_unique<Parts>(runtime, std::move(files.config), std::move(files.tensors), options);
   Parts& p = *parts_;
+  p.longest_step = on_cpu ? kLongestOnCpu : kLongestElsewhere;
   if (options.slots < 1 || options.slots > 1 << 16)
     throw Error(TENON_INVALID_ARGUMENT,
                 "engine: expected 1 to 65536 slots, got " + std::to_string(options.slots));
@@ -75,6 +76,7 @@ Engine& Engine::operator=(Engine&&) noexcept = default;
 const ModelConfig& Engine::config() const { return parts_->config; }
 int64_t Engine::context() const { return parts_->context; }
 int64_t Engine::slots() const { return parts_->options.slots; }
+int64_t Engine::longest_step() const { return parts_->longest_step; }
 uint64_t Engine::weight_bytes() const { return parts_->weights.bytes(); }
 
 int64_t Engine::cache_tokens() const { return parts_->cache->shape().rows(); }

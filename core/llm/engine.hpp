@@ -87,6 +87,9 @@ class Engine {
   const ModelConfig& config() const;
   int64_t context() const;
   int64_t slots() const;
+  // Most tokens of a sequence that are read at once: 512 on the cpu, 2048 elsewhere. A longer piece is
+  // read in several steps.
+  int64_t longest_step() const;
   // Tokens that the cache has room for, of all slots together.
   int64_t cache_tokens() const;
   // Of the weights on the device.

@@ -19,7 +19,10 @@
 namespace tenon::llm {
 
 // Tokens of a step. A graph is compiled for each number that is used.
-inline constexpr int64_t kTimes[] = {1, 4, 8, 16, 32, 64, 128, 256, 512};
+inline constexpr int64_t kTimes[] = {1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048};
+// The most of them. On a GPU, weights in blocks are decoded once for each long step. On the cpu
+// nothing is gained beyond 512.
+inline constexpr int64_t kLongestOnCpu = 512, kLongestElsewhere = 2048;
 // Tokens of a block of the cache: attention on the cpu reads so many keys at a time, and on a GPU
 // copies of 32 keys stay within a block.
 inline constexpr int64_t kBlock = 96;
@@ -47,7 +50,7 @@ struct Engine::Parts {
   Store store;
   EngineOptions options;
   std::optional<Adapters> adapters;
-  int64_t context = 0;
+  int64_t context = 0, longest_step = kLongestOnCpu;
   std::optional<SequenceCache> cache;
   std::vector<CacheState> states;  // of keys and values
   std::map<Key, Runner> runners;
@@ -104,8 +107,7 @@ struct Engine::Parts {
     if (cache->shape().block == 0 && !all)
       throw Error(TENON_UNSUPPORTED,
                   "engine: a cache of " + std::to_string(options.cache_tokens) +
-                      " tokens: slots of this device and model have memory of their own (on cuda, "
-                      "TENON_CUDA_BLOCK_TABLE=1 changes that); expected "
+                      " tokens: slots of this device and model have memory of their own; expected "
                       "slots * context, " +
                       std::to_string(options.slots * context));
   }
@@ -172,6 +174,7 @@ struct Engine::Parts {
   int64_t next_time(int64_t left) const {
     int64_t time = 1;
     for (const int64_t t : kTimes) {
+      if (t > longest_step) break;
       // The rest of a prompt is padded if it fills three quarters of a step. Recurrent models read no
       // padding.
       if (t <= left || (!config.recurrent() && 4 * left >= 3 * t)) time = t;

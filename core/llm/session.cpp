@@ -197,7 +197,7 @@ Engine::Next Generation::read(std::span<const int64_t> tokens, bool wanted) {
 // Reads what the slot has not read yet, in pieces that take less than half a second, so that whoever
 // wants to stop it need not wait for long. Ends the generation if it is stopped.
 Engine::Next Generation::read_prompt() {
-  constexpr int64_t kSmall = 128, kLarge = 512;
+  constexpr int64_t kSmall = 128, kGrowth = 4;
   Session& s = *session_;
   const auto total = static_cast<int64_t>(prompt_.size());
   // The last token is read in any case: its logits are wanted.
@@ -215,7 +215,10 @@ Engine::Next Generation::read_prompt() {
     next = read(std::span(prompt_).subspan(static_cast<size_t>(at), static_cast<size_t>(count)),
                 at + count == total);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    size = took.count() * kLarge < 0.5 * static_cast<double>(count) ? kLarge : kSmall;
+    const double fast_enough = 0.5 * static_cast<double>(count) / took.count();  // tokens
+    for (size = kSmall;
+         size * kGrowth <= s.longest_step() && static_cast<double>(size * kGrowth) < fast_enough;)
+      size *= kGrowth;
     at += count;
   }
   return next;

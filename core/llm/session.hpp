@@ -28,6 +28,7 @@ class Session {
   int64_t context() const { return engine_.context(); }
   int64_t cache_tokens() const { return engine_.cache_tokens(); }
   int64_t slots() const { return engine_.slots(); }
+  int64_t longest_step() const { return engine_.longest_step(); }
   const AnswerVocab& vocab() const { return *vocab_; }
   bool has_text() const { return text_.has_value(); }
   // Throws why, if the model has no tokenizer that can be read.

@@ -56,7 +56,7 @@ const std::vector<Option>& serve_options() {
       {.name = "--chunk",
        .value = "N",
        .help = "tokens of prompts that are read between two tokens of other answers",
-       .otherwise = "128"},
+       .otherwise = "128 on the cpu, else 512"},
       {.name = "--connections",
        .value = "N",
        .help = "most connections; more are refused with status 503",
@@ -94,8 +94,8 @@ int serve(const Args& args) {
   s::HttpLimits limits;
   limits.connections = static_cast<size_t>(args.integer("--connections", 256, 1, 65536));
   limits.body_bytes = static_cast<size_t>(args.integer("--body-limit", 4, 1, 4096)) << 20;
-  const s::SchedulerLimits waiting{.waiting = args.integer("--queue", 64, 0, 1 << 20),
-                                   .chunk = args.integer("--chunk", 128, 1, 1 << 20)};
+  s::SchedulerLimits waiting{.waiting = args.integer("--queue", 64, 0, 1 << 20)};
+  const int64_t chunk = args.integer("--chunk", 0, 1, 1 << 20);
   const milliseconds drain(1000 * args.integer("--drain", 30, 0, 86'400));
   const auto port = static_cast<uint16_t>(args.integer("--port", 8080, 0, 65535));
   const std::string host = args.text("--host", "127.0.0.1"), key = key_of(args);
@@ -117,6 +117,7 @@ int serve(const Args& args) {
   llm::EngineOptions options = engine_options(args, args.integer("--slots", 4, 1, 1024));
   options.cache_tokens = args.integer("--cache-tokens", 0, 2, int64_t{1} << 40);
   llm::Engine engine(runtime, model, options);
+  waiting.chunk = chunk > 0 ? chunk : engine.longest_step() / 4;
   s::EngineServed served(name_of(args), std::move(engine), std::move(text), waiting,
                          llm::pooling_of_name(args.text("--pooling")));
   api = std::make_unique<s::Api>(served, key);
