@@ -12,25 +12,6 @@
 #if TENON_CPU_X86
 
 namespace tenon::cpu {
-namespace {
-
-// Pairs of products with a format's levels that fit 16 bits together; 0: not one does.
-constexpr int pairs_of(tenon_dtype t) {
-  switch (level_lift(t)) {
-    case 128:
-      return 0;
-    case 32:
-      return 2;
-    default:
-      return t == TENON_DTYPE_Q5_0 || t == TENON_DTYPE_Q5_1 || t == TENON_DTYPE_Q5_K ||
-                     t == TENON_DTYPE_MXFP4 || t == TENON_DTYPE_NVFP4
-                 ? 4
-                 : 8;
-  }
-}
-
-}  // namespace
-
 HWY_PUSH_ATTRIBUTES("avx2,fma")
 namespace {
 
@@ -270,8 +251,9 @@ const ByteKernels* kernels_with(int pairs) {
 HWY_POP_ATTRIBUTES
 
 const ByteKernels* byte_kernels_avx2(tenon_dtype format) {
-  if (isa_cap() < Isa::avx2 || (hwy::SupportedTargets() & HWY_AVX2) == 0) return nullptr;
-  const int pairs = pairs_of(format);
+  static const bool has = isa_cap() >= Isa::avx2 && (hwy::SupportedTargets() & HWY_AVX2) != 0;
+  if (!has) return nullptr;
+  const int pairs = pairs_in_16_bits(format);
   if (scale_group(format) == 16)
     return has_adds(format) ? kernels_with<16, true>(pairs) : kernels_with<16, false>(pairs);
   return has_adds(format) ? kernels_with<32, true>(pairs) : kernels_with<32, false>(pairs);
