@@ -112,19 +112,24 @@ void dots(const ByteDots& d) {
   }
 }
 
+// Sums of eight rows each take turns: the next one need not wait for the last one's addition.
 void close(const ByteTerms& t) {
-  for (int64_t n = 0; n < kDotRows; n += 8) {
-    __m256 sum = _mm256_loadu_ps(t.sums + n);
-    for (int64_t g = 0; g < t.groups; g += 8) {
+  constexpr int kSums = kDotRows / 8;
+  __m256 sum[kSums];
+#pragma GCC unroll 2
+  for (int n = 0; n < kSums; ++n) sum[n] = _mm256_loadu_ps(t.sums + 8 * n);
+  for (int64_t g = 0; g < t.groups; g += 8)
+#pragma GCC unroll 2
+    for (int n = 0; n < kSums; ++n) {
       __m256i v[8];
 #pragma GCC unroll 8
-      for (int i = 0; i < 8; ++i) v[i] = load_unaligned(t.terms + (n + i) * kDotPitch + g);
+      for (int i = 0; i < 8; ++i) v[i] = load_unaligned(t.terms + (8 * n + i) * kDotPitch + g);
       transpose(v);
 #pragma GCC unroll 8
-      for (int i = 0; i < 8; ++i) sum = _mm256_add_ps(sum, _mm256_castsi256_ps(v[i]));
+      for (int i = 0; i < 8; ++i) sum[n] = _mm256_add_ps(sum[n], _mm256_castsi256_ps(v[i]));
     }
-    _mm256_storeu_ps(t.sums + n, sum);
-  }
+#pragma GCC unroll 2
+  for (int n = 0; n < kSums; ++n) _mm256_storeu_ps(t.sums + 8 * n, sum[n]);
 }
 
 template <int kGroup, bool kAdds, int kPairs>
