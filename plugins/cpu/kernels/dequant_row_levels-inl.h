@@ -27,8 +27,11 @@ HWY_INLINE __m256 half_at(const uint8_t* from) {
 // The halves at the start of eight blocks.
 template <int kBytes>
 HWY_INLINE __m256 scales_of_eight(const uint8_t* w) {
-  const auto at = [&](int b) { return half_word(w + b * kBytes); };
-  return _mm256_cvtph_ps(_mm_setr_epi16(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7)));
+  const auto two = [&](int b) {
+    return _mm_unpacklo_epi16(load16(w + b * kBytes), load16(w + (b + 1) * kBytes));
+  };
+  return _mm256_cvtph_ps(
+      _mm_unpacklo_epi64(_mm_unpacklo_epi32(two(0), two(2)), _mm_unpacklo_epi32(two(4), two(6))));
 }
 // Vectors of whole numbers, times a number.
 HWY_INLINE __m256 scaled(__m256i v, __m256 by) { return _mm256_mul_ps(_mm256_cvtepi32_ps(v), by); }
@@ -91,6 +94,7 @@ struct InOrder {
 
   static HWY_INLINE void levels(const uint8_t* w, __m256i* to) {
     if constexpr (kFormat == TENON_DTYPE_Q8_0) {
+#pragma GCC unroll 8
       for (int i = 0; i < 8; ++i) to[i] = load(w + 34 * i + 2);
     } else if constexpr (kFormat == TENON_DTYPE_Q6_K) {
       each<2>([&](auto n) {
@@ -103,6 +107,7 @@ struct InOrder {
     } else if constexpr (kFormat == TENON_DTYPE_TQ1_0) {
       ternary(w, to);
     } else if constexpr (kFormat == TENON_DTYPE_NVFP4) {
+#pragma GCC unroll 4
       for (int b = 0; b < 4; ++b) {
         // The four groups of a block have eight bytes each, and their low nibbles come first.
         const __m256i codes = _mm256_permute4x64_epi64(load(w + 36 * b + 4), 0xd8);
@@ -121,20 +126,24 @@ struct InOrder {
       });
     }
   }
-  // tq1_0: the top digit of base 3, times 256: from 86 on it is 1, from 171 on 2.
-  static HWY_INLINE __m256i from(__m256i v, int least) {
-    return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_max_epu8(v, bytes(least)), v), bytes(1));
+  // tq1_0: the top digit of base 3, times 256: from 86 on it is 1, from 171 on 2. Bytes are less
+  // 128, so that they compare with a sign; the next digit's are three times those, less 128 too.
+  static HWY_INLINE __m256i digit(__m256i v) {
+    return _mm256_abs_epi8(_mm256_add_epi8(_mm256_cmpgt_epi8(v, bytes(85 - 128)),
+                                           _mm256_cmpgt_epi8(v, bytes(170 - 128))));
   }
-  static HWY_INLINE __m256i digit(__m256i v) { return _mm256_add_epi8(from(v, 86), from(v, 171)); }
   static HWY_INLINE __m256i next(__m256i v) { return _mm256_add_epi8(_mm256_add_epi8(v, v), v); }
   static HWY_INLINE void ternary(const uint8_t* w, __m256i* to) {
-    __m256i v = load(w);
+    __m256i v = _mm256_xor_si256(load(w), bytes(128));
+#pragma GCC unroll 5
     for (int t = 0; t < 5; ++t, v = next(v)) to[t] = digit(v);
     // Then 16 bytes with five digits each, then four with four.
-    const __m128i some = load16(w + 32);
+    const __m128i some = _mm_xor_si128(load16(w + 32), _mm_set1_epi8(-128));
     v = halves(some, _mm256_castsi256_si128(next(_mm256_castsi128_si256(some))));
+#pragma GCC unroll 2
     for (int t = 5; t < 7; ++t, v = next(next(v))) to[t] = digit(v);
-    const __m256i last = _mm256_set1_epi32(word(w + 48)), once = next(last), twice = next(once);
+    const __m256i last = _mm256_xor_si256(_mm256_set1_epi32(word(w + 48)), bytes(128)),
+                  once = next(last), twice = next(once);
     const __m256i four = _mm256_blend_epi32(_mm256_blend_epi32(last, once, 0x22),
                                             _mm256_blend_epi32(twice, next(twice), 0x88), 0xcc);
     to[7] = digit(_mm256_blend_epi32(v, four, 0xf0));
@@ -147,21 +156,23 @@ struct InOrder {
       to->scale = half_at(w + (kFormat == TENON_DTYPE_TQ1_0 ? 52 : 64));
     } else if constexpr (kFormat == TENON_DTYPE_Q6_K) {
       const __m256 by = half_at(w + 208);
+#pragma GCC unroll 2
       for (int i = 0; i < 2; ++i)
         to[i].scale = scaled(_mm256_cvtepi8_epi32(load16(w + 192 + 8 * i)), by);
     } else if constexpr (kFormat == TENON_DTYPE_NVFP4) {
-      for (int i = 0; i < 2; ++i) {
-        const __m256i code =
-            _mm256_cvtepu8_epi32(_mm_setr_epi32(word(w + 72 * i), word(w + 72 * i + 36), 0, 0));
-        // As sdk::ue4m3_value(): exponent and mantissa are those of a float that is 2^120 smaller,
-        // and levels are doubled.
-        const __m256i bits = _mm256_slli_epi32(_mm256_and_si256(code, _mm256_set1_epi32(0x7f)), 20);
-        const __m256i none = _mm256_cmpeq_epi32(code, _mm256_set1_epi32(0x7f));
-        to[i].scale = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_andnot_si256(none, bits)),
-                                    _mm256_set1_ps(0x1p119f));
-      }
+      // As sdk::ue4m3_value(): exponent and mantissa are those of a half that is 2^8 smaller, and
+      // levels are doubled.
+      const __m128i codes = _mm_setr_epi32(word(w), word(w + 36), word(w + 72), word(w + 108));
+      const __m128i none = _mm_cmpeq_epi8(codes, _mm_set1_epi8(0x7f));
+      const __m256i half = _mm256_slli_epi16(
+          _mm256_cvtepu8_epi16(_mm_andnot_si128(none, _mm_and_si128(codes, _mm_set1_epi8(0x7f)))),
+          7);
+      const __m256 by = _mm256_set1_ps(0x1p7f);
+      to[0].scale = _mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(half)), by);
+      to[1].scale = _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(half, 1)), by);
     } else if constexpr (kFormat == TENON_DTYPE_Q2_K) {
       const __m256 by = half_at(w + 80), less = half_at(w + 82);
+#pragma GCC unroll 2
       for (int i = 0; i < 2; ++i) {
         const __m256i both = _mm256_cvtepu8_epi32(load16(w + 8 * i));
         to[i].scale = scaled(_mm256_and_si256(both, _mm256_set1_epi32(15)), by);

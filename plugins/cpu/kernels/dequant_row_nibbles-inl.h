@@ -66,12 +66,14 @@ struct Nibbles {
       if (kFive) {
         const __m256i words =
             halves(_mm_set1_epi32(word(a + kCodes - 4)), _mm_set1_epi32(word(b + kCodes - 4)));
+#pragma GCC unroll 2
         for (int h = 0; h < 2; ++h) v[h] = _mm256_or_si256(v[h], fifth(words, h));
       }
-      if (kE2m1)
-        for (auto& c : v) c = looked_up(sdk::kE2m1Doubled, level_lift(kFormat), c);
-      if (kIq4)
-        for (auto& c : v) c = looked_up(sdk::kIq4Levels, 0, c);
+      if (kE2m1 || kIq4)
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; ++h)
+          v[h] = kIq4 ? looked_up(sdk::kIq4Levels, 0, v[h])
+                      : looked_up(sdk::kE2m1Doubled, level_lift(kFormat), v[h]);
       sums[i] = quads<kFormat, 2>(v, x + 64 * i);
     }
     to->sums = sums_of_halves(sums);
