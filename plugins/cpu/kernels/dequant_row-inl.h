@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One row of bytes with rows of blocks, in vectors of 256 bits: 256 elements of a row of w become
 // terms in registers. dequant_row.cpp includes this once for each unit, with the unit's attributes,
-// in a namespace that has
+// in a namespace behind the unit's products (dequant_unit_avx2-inl.h).
 //
-//   kSigned                       do products take levels with a sign, so that they need no shift?
-//   quads<format, count>(w, x)    sums of the products of `count` vectors, four in each lane
-//
-// w is a level without a sign, as level_lift() makes it. Levels that it would lift by 128 have one.
+// Levels have no sign, as level_lift() makes them. Those that it would lift by 128 have one here.
 
 #include "dequant_row_levels-inl.h"
 #include "dequant_row_nibbles-inl.h"

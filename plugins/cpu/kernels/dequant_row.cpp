@@ -17,28 +17,7 @@ namespace {
 HWY_PUSH_ATTRIBUTES("avx2,fma,f16c")
 namespace avx2 {
 
-// Bytes without a sign are multiplied by bytes with one, and pairs added in 16 bits: a level with a
-// sign gives it to x.
-constexpr bool kSigned = true;
-
-template <tenon_dtype kFormat, int kCount>
-HWY_INLINE __m256i quads(const __m256i* w, const int8_t* x) {
-  constexpr int kPairs = pairs_in_16_bits(kFormat), kRun = kPairs == 0 ? 1 : kPairs;
-  __m256i sum = _mm256_setzero_si256(), run = sum;
-#pragma GCC unroll 4
-  for (int i = 0; i < kCount; ++i) {
-    const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x + 32 * i));
-    const __m256i pairs =
-        kPairs == 0 ? _mm256_maddubs_epi16(_mm256_abs_epi8(w[i]), _mm256_sign_epi8(v, w[i]))
-                    : _mm256_maddubs_epi16(w[i], v);
-    run = i % kRun == 0 ? pairs : _mm256_add_epi16(run, pairs);
-    if (i % kRun == kRun - 1 || i == kCount - 1) {
-      const __m256i quads = _mm256_madd_epi16(run, _mm256_set1_epi16(1));
-      sum = i < kRun ? quads : _mm256_add_epi32(sum, quads);
-    }
-  }
-  return sum;
-}
+#include "dequant_unit_avx2-inl.h"
 
 #include "dequant_row-inl.h"
 
@@ -52,7 +31,7 @@ namespace avx_vnni {
 HWY_INLINE __m256i dpbusd(__m256i sum, __m256i w, __m256i x) {
   return _mm256_dpbusd_avx_epi32(sum, w, x);
 }
-#include "dequant_row_vnni-inl.h"
+#include "dequant_unit_vnni-inl.h"
 
 #include "dequant_row-inl.h"
 
@@ -65,7 +44,7 @@ namespace avx512_vnni {
 HWY_INLINE __m256i dpbusd(__m256i sum, __m256i w, __m256i x) {
   return _mm256_dpbusd_epi32(sum, w, x);
 }
-#include "dequant_row_vnni-inl.h"
+#include "dequant_unit_vnni-inl.h"
 
 #include "dequant_row-inl.h"
 

@@ -56,6 +56,22 @@ HWY_INLINE __m256i looked_up(const signed char* table, int lift, __m256i codes) 
   return _mm256_shuffle_epi8(_mm256_add_epi8(all, bytes(lift)), codes);
 }
 
+// The sums of the products of vectors of levels, four in each lane.
+template <tenon_dtype kFormat, int kCount>
+HWY_INLINE __m256i quads(const __m256i* w, const int8_t* x) {
+  constexpr int kPairs = pairs_in_16_bits(kFormat), kRun = run_of(kPairs);
+  constexpr bool kLifts = level_lift(kFormat) == 128 && !kSigned;
+  __m256i sum = _mm256_setzero_si256(), run = sum;
+#pragma GCC unroll 4
+  for (int i = 0; i < kCount; ++i) {
+    const __m256i levels = kLifts ? _mm256_xor_si256(w[i], bytes(128)) : w[i];
+    run = run_with<kPairs>(run, i % kRun == 0, levels, load(x + 32 * i));
+    if (i % kRun == kRun - 1 || i == kCount - 1)
+      sum = i < kRun ? sum_of_run(run) : _mm256_add_epi32(sum, sum_of_run(run));
+  }
+  return sum;
+}
+
 // Does the format subtract what it adds?
 constexpr bool subtracts(tenon_dtype t) {
   return t == TENON_DTYPE_Q2_K || t == TENON_DTYPE_Q4_K || t == TENON_DTYPE_Q5_K;
