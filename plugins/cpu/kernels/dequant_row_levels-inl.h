@@ -7,6 +7,9 @@ HWY_INLINE __m256i load(const void* from) {
 HWY_INLINE __m128i load16(const void* from) {
   return _mm_loadu_si128(static_cast<const __m128i*>(from));
 }
+HWY_INLINE __m128i load8(const void* from) {
+  return _mm_loadl_epi64(static_cast<const __m128i*>(from));
+}
 HWY_INLINE __m256i halves(__m128i low, __m128i high) {
   return _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
 }
@@ -174,7 +177,7 @@ struct InOrder {
       const __m256 by = half_at(w + 208);
 #pragma GCC unroll 2
       for (int i = 0; i < 2; ++i)
-        to[i].scale = scaled(_mm256_cvtepi8_epi32(load16(w + 192 + 8 * i)), by);
+        to[i].scale = scaled(_mm256_cvtepi8_epi32(load8(w + 192 + 8 * i)), by);
     } else if constexpr (kFormat == TENON_DTYPE_NVFP4) {
       // As sdk::ue4m3_value(): exponent and mantissa are those of a half that is 2^8 smaller, and
       // levels are doubled.
@@ -190,7 +193,7 @@ struct InOrder {
       const __m256 by = half_at(w + 80), less = half_at(w + 82);
 #pragma GCC unroll 2
       for (int i = 0; i < 2; ++i) {
-        const __m256i both = _mm256_cvtepu8_epi32(load16(w + 8 * i));
+        const __m256i both = _mm256_cvtepu8_epi32(load8(w + 8 * i));
         to[i].scale = scaled(_mm256_and_si256(both, _mm256_set1_epi32(15)), by);
         to[i].add = scaled(_mm256_srli_epi32(both, 4), less);
       }
@@ -198,7 +201,7 @@ struct InOrder {
       static_assert(kFormat == TENON_DTYPE_Q3_K);
       // Eight bytes have the low nibbles of groups 0 to 7, and of 8 to 15; four bytes have two bits
       // of groups g, g + 4, g + 8 and g + 12.
-      const __m128i low = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(w + 96));
+      const __m128i low = load8(w + 96);
       const __m128i nibbles =
           _mm_and_si128(_mm_unpacklo_epi64(low, _mm_srli_epi16(low, 4)), _mm_set1_epi8(15));
       const __m128i two = _mm_slli_epi16(
