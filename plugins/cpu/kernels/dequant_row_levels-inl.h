@@ -59,20 +59,25 @@ HWY_INLINE __m256i looked_up(const signed char* table, int lift, __m256i codes) 
   return _mm256_shuffle_epi8(_mm256_add_epi8(all, bytes(lift)), codes);
 }
 
-// The sums of the products of vectors of levels, four in each lane.
+// Do two runs of kCount vectors fit one?
 template <tenon_dtype kFormat, int kCount>
-HWY_INLINE __m256i quads(const __m256i* w, const int8_t* x) {
-  constexpr int kPairs = pairs_in_16_bits(kFormat), kRun = run_of(kPairs);
+constexpr bool kTwoRuns = pairs_in_16_bits(kFormat) >= 2 * kCount;
+
+// The products of vectors of levels, four in each lane: as a run, or its sums.
+template <tenon_dtype kFormat, int kCount, bool kRun = false>
+HWY_INLINE __m256i products(const __m256i* w, const int8_t* x) {
+  constexpr int kPairs = pairs_in_16_bits(kFormat), kMost = run_of(kPairs);
   constexpr bool kLifts = level_lift(kFormat) == 128 && !kSigned;
+  static_assert(!kRun || kCount <= kMost);
   __m256i sum = _mm256_setzero_si256(), run = sum;
 #pragma GCC unroll 4
   for (int i = 0; i < kCount; ++i) {
     const __m256i levels = kLifts ? _mm256_xor_si256(w[i], bytes(128)) : w[i];
-    run = run_with<kPairs>(run, i % kRun == 0, levels, load(x + 32 * i));
-    if (i % kRun == kRun - 1 || i == kCount - 1)
-      sum = i < kRun ? sum_of_run(run) : _mm256_add_epi32(sum, sum_of_run(run));
+    run = run_with<kPairs>(run, i % kMost == 0, levels, load(x + 32 * i));
+    if (!kRun && (i % kMost == kMost - 1 || i == kCount - 1))
+      sum = i < kMost ? sum_of_run(run) : _mm256_add_epi32(sum, sum_of_run(run));
   }
-  return sum;
+  return kRun ? run : sum;
 }
 
 // Does the format subtract what it adds?
@@ -86,12 +91,15 @@ struct Groups {
   __m256 scale, add;
 };
 
-// Lane i of each half: the sum of this half of v[i].
+// Lane i of each half: the sum of this half of v[i], which are runs or sums.
+template <bool kRuns>
 HWY_INLINE __m256i sums_of_halves(const __m256i* v) {
-  const __m256i ab =
-      _mm256_add_epi32(_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[0], v[1]));
-  const __m256i cd =
-      _mm256_add_epi32(_mm256_unpacklo_epi32(v[2], v[3]), _mm256_unpackhi_epi32(v[2], v[3]));
+  const auto two = [&](int i) {
+    const __m256i a = _mm256_unpacklo_epi32(v[i], v[i + 1]),
+                  b = _mm256_unpackhi_epi32(v[i], v[i + 1]);
+    return kRuns ? sum_of_run(add_runs(a, b)) : _mm256_add_epi32(a, b);
+  };
+  const __m256i ab = two(0), cd = two(2);
   return _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
 }
 // The halves of a, added up, then those of b.
@@ -216,11 +224,12 @@ struct InOrder {
   }
 
   static HWY_INLINE void groups(const uint8_t* w, const int8_t* x, Groups* to) {
+    constexpr bool kRuns = kTwoRuns<kFormat, 1>;
     __m256i v[8];
     levels(w, v);
 #pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) v[i] = quads<kFormat, 1>(v + i, x + 32 * i);
-    const __m256i a = sums_of_halves(v), b = sums_of_halves(v + 4);
+    for (int i = 0; i < 8; ++i) v[i] = products<kFormat, 1, kRuns>(v + i, x + 32 * i);
+    const __m256i a = sums_of_halves<kRuns>(v), b = sums_of_halves<kRuns>(v + 4);
     if (scale_group(kFormat) == 16) {
       to[0].sums = interleaved(a);
       to[1].sums = interleaved(b);

@@ -57,6 +57,7 @@ struct Nibbles {
   }
 
   static HWY_INLINE void groups(const uint8_t* w, const int8_t* x, Groups* to) {
+    constexpr bool kRuns = kTwoRuns<kFormat, 2>;
     __m256i sums[4];
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
@@ -74,9 +75,9 @@ struct Nibbles {
         for (int h = 0; h < 2; ++h)
           v[h] = kIq4 ? looked_up(sdk::kIq4Levels, 0, v[h])
                       : looked_up(sdk::kE2m1Doubled, level_lift(kFormat), v[h]);
-      sums[i] = quads<kFormat, 2>(v, x + 64 * i);
+      sums[i] = products<kFormat, 2, kRuns>(v, x + 64 * i);
     }
-    to->sums = sums_of_halves(sums);
+    to->sums = sums_of_halves<kRuns>(sums);
     scales(w, *to);
   }
 };
@@ -140,7 +141,8 @@ struct Long {
         high[i] = _mm256_or_si256(high[i], moved<1, 4>(bits, 16));
       }
     }
-    to->sums = interleaved(add_halves(quads<kFormat, 4>(low, x), quads<kFormat, 4>(high, x + 128)));
+    to->sums =
+        interleaved(add_halves(products<kFormat, 4>(low, x), products<kFormat, 4>(high, x + 128)));
     scales(w, *to);
   }
 };

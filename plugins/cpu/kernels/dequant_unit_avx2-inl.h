@@ -16,3 +16,5 @@ HWY_INLINE __m256i run_with(__m256i run, bool first, __m256i w, __m256i x) {
   return first ? pairs : _mm256_add_epi16(run, pairs);
 }
 HWY_INLINE __m256i sum_of_run(__m256i run) { return _mm256_madd_epi16(run, _mm256_set1_epi16(1)); }
+// Two runs that fit one together.
+HWY_INLINE __m256i add_runs(__m256i a, __m256i b) { return _mm256_add_epi16(a, b); }

@@ -10,3 +10,4 @@ HWY_INLINE __m256i run_with(__m256i run, bool first, __m256i w, __m256i x) {
   return dpbusd(first ? _mm256_setzero_si256() : run, w, x);
 }
 HWY_INLINE __m256i sum_of_run(__m256i run) { return run; }
+HWY_INLINE __m256i add_runs(__m256i a, __m256i b) { return _mm256_add_epi32(a, b); }

@@ -11,6 +11,7 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "isa.hpp"
@@ -40,8 +41,32 @@ struct Weights {
       do {
         for (int i = 0; i < block.bytes; ++i) blocks[at + i] = static_cast<unsigned char>(random());
         sdk::decode_block(t, &blocks[at], to);
-      } while (!std::all_of(to, to + block.elements, [](double v) { return std::fabs(v) < 1000; }));
+      } while (!(largest(to) < 1000));
     }
+  }
+  // Infinity if an element of a block is not finite.
+  double largest(const double* block) const {
+    double most = 0;
+    for (int i = 0; i < tenon_dtype_block(dtype).elements; ++i) {
+      if (!std::isfinite(block[i])) return std::numeric_limits<double>::infinity();
+      most = std::max(most, std::fabs(block[i]));
+    }
+    return most;
+  }
+  // Makes `byte` of each byte that leaves elements near the magnitude that they have: of codes, not
+  // of the scales that matter.
+  void fill(unsigned char byte) {
+    const tenon_block block = tenon_dtype_block(dtype);
+    double* to = elements.data();
+    for (size_t at = 0; at < blocks.size(); at += block.bytes, to += block.elements)
+      for (int i = 0; i < block.bytes; ++i) {
+        const double before = largest(to);
+        const unsigned char old = std::exchange(blocks[at + i], byte);
+        sdk::decode_block(dtype, &blocks[at], to);
+        if (largest(to) < 1000 && largest(to) >= before / 4) continue;
+        blocks[at + i] = old;
+        sdk::decode_block(dtype, &blocks[at], to);
+      }
   }
 };
 
@@ -155,6 +180,41 @@ TEST_CASE("blocks: products are near those of f64, and a row's bits are those it
     }
   }
   CHECK(formats == 20);
+}
+
+// Sums of products in 16 bits would overflow first here.
+TEST_CASE("blocks: all levels at one end, in w and in x") {
+  std::mt19937 random(9);
+  for (int t = TENON_DTYPE_BLOCKS; t < TENON_DTYPE_BLOCKS + 64; ++t) {
+    const auto dtype = static_cast<tenon_dtype>(t);
+    if (!sdk::is_decodable(dtype)) continue;
+    CAPTURE(sdk::dtype_name(dtype));
+    for (const int byte : {0x00, 0x80, 0xff}) {
+      CAPTURE(byte);
+      Weights w(dtype, 5, 256, random);
+      w.fill(static_cast<unsigned char>(byte));
+      std::vector<float> x(4 * w.k, 1);
+      std::fill_n(x.begin() + w.k, w.k, -1.0f);
+      const Rows products{w, x, true}, unpacked{w, x, true, false};
+      const std::vector<float> many = products(first(4));
+      int64_t wrong = 0;
+      for (int64_t i = 0; i < 2; ++i) {
+        const std::vector<float> alone = products({i}), plain = unpacked({i});
+        for (int64_t j = 0; j < w.n; ++j) {
+          double sum = 0, magnitude = 0;
+          for (int64_t l = 0; l < w.k; ++l) {
+            sum += x[i * w.k + l] * w.elements[j * w.k + l];
+            magnitude += std::fabs(w.elements[j * w.k + l]);
+          }
+          // 1 is 127 of 127ths: a byte loses nothing.
+          wrong += !(std::fabs(alone[j] - sum) <= 1e-5 * magnitude);
+        }
+        wrong += !same_bits(alone.data(), &many[i * w.n], w.n);
+        wrong += !same_bits(alone.data(), plain.data(), w.n);
+      }
+      CHECK(wrong == 0);
+    }
+  }
 }
 
 TEST_CASE("blocks: long rows") {
