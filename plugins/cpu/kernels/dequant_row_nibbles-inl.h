@@ -105,20 +105,18 @@ struct Long {
   }
 
   // Bytes 4 to 7 have six bits of scales 0 to 3, bytes 8 to 11 of minima 0 to 3, and the two high
-  // bits of the others; bytes 12 to 15 the low bits of the others.
+  // bits of the others; bytes 12 to 15 the low bits of the others. Numbers of 32 bits leave the
+  // units of vectors to the products.
+  static HWY_INLINE __m256i six_bits(uint32_t first, uint32_t low) {
+    const uint32_t second = (low & 0x0f0f0f0f) | (first >> 2 & 0x30303030);
+    const uint64_t all = (first & 0x3f3f3f3f) | static_cast<uint64_t>(second) << 32;
+    return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<int64_t>(all)));
+  }
   static HWY_INLINE void scales(const uint8_t* w, Groups& to) {
-    const __m128i all = load16(w);
-    const __m128i words = _mm_shuffle_epi8(
-        all, _mm_setr_epi8(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15));
-    const __m128i low = _mm_and_si128(_mm_srlv_epi32(words, _mm_setr_epi32(0, 0, 0, 4)),
-                                      _mm_set1_epi64x(0x0f0f0f0f3f3f3f3f));
-    // Each even word moves to the next one, two bits down.
-    const __m128i top =
-        _mm_and_si128(_mm_slli_epi64(words, 30), _mm_set1_epi64x(0x3030303000000000));
-    const __m128i six = _mm_or_si128(low, top);
-    const __m128 by = _mm_cvtph_ps(all);
-    to.scale = scaled(_mm256_cvtepu8_epi32(six), _mm256_broadcastss_ps(by));
-    to.add = scaled(_mm256_cvtepu8_epi32(_mm_unpackhi_epi64(six, six)),
+    const auto low = static_cast<uint32_t>(word(w + 12));
+    const __m128 by = _mm_cvtph_ps(load16(w));
+    to.scale = scaled(six_bits(static_cast<uint32_t>(word(w + 4)), low), _mm256_broadcastss_ps(by));
+    to.add = scaled(six_bits(static_cast<uint32_t>(word(w + 8)), low >> 4),
                     _mm256_broadcastss_ps(_mm_movehdup_ps(by)));
   }
 
