@@ -17,6 +17,7 @@ void arrange(const int8_t* level, int64_t k, int8_t* to) {
       std::memcpy(to, level + at + kPiece * Blocks::source(i), kPiece);
 }
 
+// The last blocks of a row that end within 256 elements are copied, and zeros added.
 template <tenon_dtype kFormat, class Blocks>
 void row(const ByteRow& r) {
   const tenon_block block = tenon_dtype_block(kFormat);

@@ -24,10 +24,11 @@ HWY_INLINE short half_word(const uint8_t* from) {
   std::memcpy(&v, from, sizeof v);
   return v;
 }
+// A number of f16, in all lanes.
 HWY_INLINE __m256 half_at(const uint8_t* from) {
   return _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(half_word(from))));
 }
-// The halves at the start of eight blocks.
+// The numbers of f16 at the start of eight blocks.
 template <int kBytes>
 HWY_INLINE __m256 scales_of_eight(const uint8_t* w) {
   const auto two = [&](int b) {
@@ -41,7 +42,7 @@ HWY_INLINE __m256 scaled(__m256i v, __m256 by) { return _mm256_mul_ps(_mm256_cvt
 
 HWY_INLINE __m256i low_nibbles(__m256i v) { return _mm256_and_si256(v, bytes(15)); }
 HWY_INLINE __m256i high_nibbles(__m256i v) { return low_nibbles(_mm256_srli_epi16(v, 4)); }
-// Bits `from` and higher of each byte move to bit `to`; those of `mask` stay.
+// Bit kFrom of each byte moves to bit kTo, and the others with it; those of `mask` stay.
 template <int kFrom, int kTo>
 HWY_INLINE __m256i moved(__m256i v, int mask) {
   if constexpr (kFrom < kTo) v = _mm256_slli_epi16(v, kTo - kFrom);
