@@ -12,8 +12,33 @@ using namespace tenon::test;
 
 namespace {
 
-// Bytes of any kind, but scales that are finite: the two bytes of f16 in front of each block, or
-// behind it. Most are between 1/64 and 1/32; one of seven is subnormal, one negative.
+// Where blocks have scales of f16, and how many.
+struct HalfScales {
+  int at, count;
+};
+HalfScales half_scales(tenon_dtype format) {
+  switch (format) {
+    case TENON_DTYPE_Q2_K:
+      return {80, 2};
+    case TENON_DTYPE_Q3_K:
+    case TENON_DTYPE_Q6_K:
+    case TENON_DTYPE_TQ1_0:
+    case TENON_DTYPE_TQ2_0:
+      return {tenon_dtype_block(format).bytes - 2, 1};
+    case TENON_DTYPE_Q4_1:
+    case TENON_DTYPE_Q5_1:
+    case TENON_DTYPE_Q4_K:
+    case TENON_DTYPE_Q5_K:
+      return {0, 2};
+    case TENON_DTYPE_NVFP4:  // no f16: eight bits, all finite
+      return {0, 0};
+    default:
+      return {0, 1};
+  }
+}
+
+// Bytes of any kind, but scales that are finite. Most of f16 are between 1/64 and 1/32; one of seven
+// is subnormal, one negative.
 Tensor blocks_of(tenon_dtype format, int64_t rows, int64_t columns) {
   Tensor w(TensorType(format, {rows, columns}));
   auto* const bytes = static_cast<uint8_t*>(w.data());
@@ -23,20 +48,19 @@ Tensor blocks_of(tenon_dtype format, int64_t rows, int64_t columns) {
     bytes[k] = static_cast<uint8_t>(state >> 24);
   }
   const tenon_block block = tenon_dtype_block(format);
-  const bool behind = format == TENON_DTYPE_Q6_K || format == TENON_DTYPE_Q3_K;
   if (format == TENON_DTYPE_MXFP4) {
     // One byte: from 1/128 to 1, and subnormal ones.
     for (size_t at = 0; at < w.size(); at += block.bytes)
       bytes[at] = static_cast<uint8_t>(at % 7 == 3 ? at % 2 : 121 + at % 8);
     return w;
   }
-  const size_t scales = format == TENON_DTYPE_Q4_K || format == TENON_DTYPE_Q5_K ? 2 : 1;
+  const HalfScales scales = half_scales(format);
   for (size_t at = 0; at < w.size(); at += block.bytes)
-    for (size_t k = 0; k < scales; ++k) {
-      const size_t index = at / block.bytes + k;
+    for (int k = 0; k < scales.count; ++k) {
+      const size_t index = at / block.bytes + static_cast<size_t>(k);
       const size_t bits = index % 7 == 3 ? 0x3ff : 0x2400 + index % 512 + (index % 7 == 5) * 0x8000;
       const auto scale = static_cast<uint16_t>(bits);
-      std::memcpy(bytes + at + (behind ? block.bytes - 2u : 2 * k), &scale, 2);
+      std::memcpy(bytes + at + scales.at + 2 * k, &scale, 2);
     }
   return w;
 }
@@ -100,8 +124,10 @@ TEST_CASE("a row of a product with blocks has the same bits alone and among othe
 TEST_CASE("a row of bytes has the same bits alone, among others, and among rows of experts") {
   constexpr int64_t kRows = 37;
   for (const tenon_dtype format :
-       {TENON_DTYPE_Q4_K, TENON_DTYPE_Q5_K, TENON_DTYPE_Q6_K, TENON_DTYPE_Q3_K, TENON_DTYPE_Q8_0,
-        TENON_DTYPE_Q4_0, TENON_DTYPE_Q5_0, TENON_DTYPE_IQ4_NL, TENON_DTYPE_MXFP4})
+       {TENON_DTYPE_Q4_K, TENON_DTYPE_Q5_K, TENON_DTYPE_Q6_K, TENON_DTYPE_Q3_K, TENON_DTYPE_Q2_K,
+        TENON_DTYPE_Q8_0, TENON_DTYPE_Q4_0, TENON_DTYPE_Q4_1, TENON_DTYPE_Q5_0, TENON_DTYPE_Q5_1,
+        TENON_DTYPE_IQ4_NL, TENON_DTYPE_IQ4_XS, TENON_DTYPE_MXFP4, TENON_DTYPE_NVFP4,
+        TENON_DTYPE_TQ1_0, TENON_DTYPE_TQ2_0})
     for (const int64_t columns : {256, 3 * 256, 6 * 256, 35 * 256, 17 * 32, 28 * 32}) {
       if (columns % tenon_dtype_block(format).elements != 0) continue;
       CAPTURE(sdk::dtype_name(format));

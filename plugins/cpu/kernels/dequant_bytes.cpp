@@ -297,7 +297,6 @@ void byte_panel(const BlockProduct& p, int64_t j, int64_t cols, void* area, Bloc
 }
 uint64_t byte_area() { return HWY_DYNAMIC_DISPATCH(ByteAreaSize)(); }
 
-RowKernels row_kernels(tenon_dtype format) { return row_kernels_vnni(format); }
 bool arranges_rows(tenon_dtype w) { return row_kernels(w).row; }
 void arrange_row(tenon_dtype w, int64_t row, const ByteRows& to) {
   row_kernels(w).arrange(to.level + row * to.k, to.k, to.arranged + row * arranged_depth(to.k));

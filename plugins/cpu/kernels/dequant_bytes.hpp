@@ -70,7 +70,11 @@ struct RowKernels {
   void (*arrange)(const int8_t* level, int64_t k, int8_t* to);
   void (*row)(const ByteRow& row);
 };
-// Null, too, for formats that have no such kernels.
+// Rows of w follow each other, so memory can be asked for what is needed so many bytes later: far
+// enough for its latency, near enough for the first-level cache. Beyond w, this has no effect.
+inline constexpr int64_t kRowAhead = 12 << 10;
+// The best of a processor; row_kernels_vnni(): those of AVX512-VNNI. Null for formats that have no
+// such kernels.
 RowKernels row_kernels_vnni(tenon_dtype format);
 RowKernels row_kernels(tenon_dtype format);
 
@@ -78,6 +82,22 @@ RowKernels row_kernels(tenon_dtype format);
 const ByteKernels* byte_kernels_vnni(tenon_dtype format);
 const ByteKernels* byte_kernels_avx2(tenon_dtype format);
 const ByteKernels* byte_kernels(tenon_dtype format);  // the best; null: dequant_bytes.cpp has some
+
+// Pairs of products of a byte with the lifted levels of a format that fit 16 bits together; 0: not
+// one does.
+constexpr int pairs_in_16_bits(tenon_dtype t) {
+  switch (level_lift(t)) {
+    case 128:
+      return 0;
+    case 32:
+      return 2;
+    default:
+      return t == TENON_DTYPE_Q5_0 || t == TENON_DTYPE_Q5_1 || t == TENON_DTYPE_Q5_K ||
+                     t == TENON_DTYPE_MXFP4 || t == TENON_DTYPE_NVFP4
+                 ? 4
+                 : 8;
+  }
+}
 
 // Does a product take one row of x after the other?
 inline bool row_by_row(const BlockProduct& p) {

@@ -317,10 +317,6 @@ struct Short {
 
 // ---- rows
 
-// Rows of w follow each other, so memory can be asked for what is needed so many bytes later: far
-// enough for its latency, near enough for the first-level cache. Beyond w, this has no effect.
-constexpr int64_t kAhead = 12 << 10;
-
 template <class Blocks>
 void row(const ByteRow& r) {
   alignas(64) uint8_t last[Blocks::kBytes];
@@ -331,7 +327,7 @@ void row(const ByteRow& r) {
     for (int64_t k = 0, g = 0; k < r.k; k += Blocks::kElements, g += 16) {
 #pragma GCC unroll 9
       for (int64_t at = 0; at < Blocks::kBytes; at += 64)
-        _mm_prefetch(w + kAhead + at, _MM_HINT_T0);
+        _mm_prefetch(w + kRowAhead + at, _MM_HINT_T0);
       const uint8_t* from = w;
       if (r.k - k < Blocks::kElements && Blocks::kFills) {
         const auto bytes = static_cast<size_t>((r.k - k) / 32 * (Blocks::kBytes / 16));
