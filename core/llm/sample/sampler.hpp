@@ -7,10 +7,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include "llm/sample/logit_row.hpp"
 
 namespace tenon::llm {
 
@@ -34,6 +38,8 @@ struct SampleOptions {
 // True if the token is the one with the largest logit as the model gives it, and nothing else of
 // the logits is wanted. Then the logits may stay on the device.
 bool takes_most_likely(const SampleOptions& options);
+// Throws TENON_INVALID_ARGUMENT for options out of range.
+void check(const SampleOptions& options, int64_t vocab_size);
 
 struct TokenLogprob {
   int64_t token = 0;
@@ -50,6 +56,16 @@ struct Sampled {
 // The allowed tokens: bit t % 64 of word t / 64.
 using TokenMask = std::vector<uint64_t>;
 
+// Some of the logits behind a text, as a device selects them.
+struct Candidates {
+  // The most likely tokens, at least one: by their logits, equal ones by their numbers.
+  std::span<const float> logits;
+  std::span<const int64_t> tokens;
+  // Of all tokens, the sum of e^((logit - logits[0]) * scale), with a relative error below kMassError.
+  float mass = 0, scale = 1;
+};
+inline constexpr double kMassError = 1e-5;
+
 class Sampler {
  public:
   // Throws TENON_INVALID_ARGUMENT for options out of range.
@@ -62,24 +78,34 @@ class Sampler {
   // Draw i of a sampler uses the i-th random number of its seed.
   Sampled sample(std::span<const float> logits, const TokenMask* allowed = nullptr);
 
+  // The same from some of the logits: the token that the logits of all tokens would give, or nothing
+  // if these do not tell. Then sample(logits) makes the draw.
+  std::optional<Sampled> sample(const Candidates& candidates, const TokenMask* allowed = nullptr);
+  // The scale that its candidates should have.
+  float scale() const;
+
  private:
-  struct Candidate {
-    float logit;
-    int32_t token;
+  // The most likely tokens of a row, and what is known of the others, which come behind them.
+  struct Range {
+    double least, most;
   };
-  void collect(std::span<const float> logits, const TokenMask* allowed);
+  struct Head {
+    std::span<const Candidate> tokens;
+    bool are_all;  // the others are excluded
+    // Bounds of the sum of the weights of all tokens, if they are known.
+    std::function<std::optional<Range>(float scale)> mass;
+  };
   bool has_penalties() const;
-  void penalize();
-  void sort_first(size_t count);
-  void keep_top_k();
-  void keep_top_p();
-  void keep_min_p();
-  int64_t draw();
-  float largest() const;  // logit of the candidates
-  void add_logprobs(std::span<const float> logits, Sampled& out) const;
-  static bool is_before(const Candidate& a, const Candidate& b) {
-    return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
-  }
+  float adjusted(int32_t token, float logit) const;
+  void adjust(std::span<const float> logits, const TokenMask* allowed);
+  bool adjust(const Candidates& given, const TokenMask* allowed);
+  std::optional<int64_t> choose(const Head& head);
+  int64_t choose_behind_head(LogitRow& row);
+  std::optional<int64_t> draw(std::span<const Candidate> tokens, bool are_all,
+                              const Range& mass) const;
+  double weigh(std::span<const Candidate> tokens, float scale);
+  float inverse_temperature() const;
+  void add_logprobs(Sampled& out);
 
   SampleOptions options_;
   int64_t vocab_size_;
@@ -87,10 +113,13 @@ class Sampler {
   std::vector<int32_t> history_;  // of the window, if there is one
   size_t oldest_ = 0;
   std::unordered_map<int32_t, int64_t> counts_;
-  std::vector<std::pair<int32_t, float>> bias_;
-  std::vector<Candidate> candidates_;
-  std::vector<double> sums_;
-  size_t sorted_ = 0;  // of the candidates, from the first
+  std::unordered_map<int32_t, float> bias_;
+  LogitRow given_, changed_;     // as the model gives them; after bias, penalties and masks
+  std::vector<float> adjusted_;  // the logits of changed_
+  std::vector<float> weights_;
+  std::vector<Candidate> head_;                           // the candidates after the same
+  std::vector<float> logits_;                             // of the head
+  bool changed_logits_ = false, others_changed_ = false;  // of the candidates; of other tokens
 };
 
 }  // namespace tenon::llm
