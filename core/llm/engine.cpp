@@ -40,6 +40,7 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
                                        options.device + "'");
   if (options.products == Products::device)
     p.options.products = on_cpu ? Products::int8 : Products::compute;
+  if (!options.candidates) p.options.candidates = !on_cpu;
   if (!options.stack_weights) p.options.stack_weights = !on_cpu;
   if (options.cache_tokens != 0 && options.cache_tokens < p.context)
     throw Error(TENON_INVALID_ARGUMENT,
@@ -66,6 +67,7 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
     p.adapters->load(p.store);
   }
   p.weights.load(p.store);
+  p.step_logits.emplace(runtime, p.store, p.config.vocab);
   p.runner(first);
 }
 
@@ -126,58 +128,88 @@ bool Engine::has_room(std::span<const Growth> growths) const {
   return blocks <= parts_->cache->available();
 }
 
-std::vector<Engine::Next> Engine::step(
-    std::span<const Piece> pieces, bool want_logits,
-    const std::function<bool(int64_t read, int64_t total)>& progress) {
+// Gives `take` each run, the sequences in it, and the rows of its results that pieces have.
+void Engine::read(
+    std::span<const Piece> pieces, bool candidates,
+    const std::function<bool(int64_t read, int64_t total)>& progress,
+    const std::function<void(Context& run, int64_t batch, std::span<const Row> rows)>& take) {
   Parts& p = *parts_;
   p.check(pieces);
   std::vector<size_t> single;  // pieces of one token
   for (size_t i = 0; i < pieces.size(); ++i)
     if (pieces[i].tokens.size() == 1) single.push_back(i);
-  std::vector<Next> out(pieces.size());
-  const auto take = [&](Next& to, const std::vector<int64_t>& tokens, std::vector<float>& logits,
-                        size_t row) {
-    const auto vocab = static_cast<size_t>(p.config.vocab);
-    to.token = tokens[row];
-    if (want_logits && logits.size() == vocab)
-      to.logits = std::move(logits);
-    else if (want_logits)
-      to.logits.assign(logits.begin() + static_cast<ptrdiff_t>(row * vocab),
-                       logits.begin() + static_cast<ptrdiff_t>((row + 1) * vocab));
-  };
-  const auto results = [&](Context& run) {
-    return std::pair(run.get<int64_t>("token"),
-                     want_logits ? run.get<float>("logits") : std::vector<float>());
-  };
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    if (pieces[i].tokens.size() == 1 && single.size() > 1) continue;
-    Context* run = p.read(pieces[i].slot, pieces[i].tokens, progress);
+  const auto read_alone = [&](size_t i) {
+    const Piece& piece = pieces[i];
+    Context* run = p.read({piece.slot, piece.tokens, piece.scale}, candidates, progress);
     if (!run) throw Error(TENON_CANCELLED, "engine: the step was cancelled");
-    auto [tokens, logits] = results(*run);
-    take(out[i], tokens, logits, 0);
-  }
-  if (single.size() < 2) return out;
+    const Row row{i, 0};
+    take(*run, 1, {&row, 1});
+  };
+  // Single tokens come last: the end of a prompt may be one token, and take their context.
+  for (size_t i = 0; i < pieces.size(); ++i)
+    if (pieces[i].tokens.size() > 1) read_alone(i);
+  if (single.size() == 1) read_alone(single[0]);
+  if (single.size() < 2) return;
   if (progress && !progress(0, static_cast<int64_t>(single.size())))
     throw Error(TENON_CANCELLED, "engine: the step was cancelled");
   // With slots of their own memory, all take part, and those without a piece count no token.
+  const bool in_blocks = p.cache->shape().block > 0;
   int64_t batch = p.options.slots;
-  std::vector<Parts::Part> together(p.cache->shape().block > 0 ? 0 : static_cast<size_t>(batch));
-  std::vector<size_t> row(pieces.size());
+  std::vector<Parts::Part> together(in_blocks ? 0 : static_cast<size_t>(batch));
   for (size_t i = 0; i < together.size(); ++i) together[i].slot = static_cast<int64_t>(i);
+  std::vector<Row> rows;
   for (const size_t i : single) {
-    if (p.cache->shape().block > 0) {
-      row[i] = together.size();
-      together.push_back({pieces[i].slot, pieces[i].tokens});
-    } else {
-      row[i] = static_cast<size_t>(pieces[i].slot);
-      together[row[i]].tokens = pieces[i].tokens;
-    }
+    const Parts::Part part{pieces[i].slot, pieces[i].tokens, pieces[i].scale};
+    rows.push_back({i, in_blocks ? together.size() : static_cast<size_t>(part.slot)});
+    if (in_blocks)
+      together.push_back(part);
+    else
+      together[rows.back().row] = part;
   }
-  if (p.cache->shape().block > 0)
+  if (in_blocks)
     batch = std::min<int64_t>(batch, static_cast<int64_t>(std::bit_ceil(together.size())));
-  Context& run = p.run(together, {batch, 1, false});
-  auto [next, logits] = results(run);
-  for (const size_t i : single) take(out[i], next, logits, row[i]);
+  take(p.run(together, {batch, 1, false, false, candidates}), batch, rows);
+}
+
+std::vector<Engine::Next> Engine::step(
+    std::span<const Piece> pieces, bool want_logits,
+    const std::function<bool(int64_t read, int64_t total)>& progress) {
+  std::vector<Next> out(pieces.size());
+  const auto take = [&](Context& run, int64_t, std::span<const Row> rows) {
+    const auto tokens = run.get<int64_t>("token");
+    auto logits = want_logits ? run.get<float>("logits") : std::vector<float>();
+    const auto vocab = static_cast<size_t>(config().vocab);
+    for (const Row& r : rows) {
+      Next& to = out[r.piece];
+      to.token = tokens[r.row];
+      if (want_logits && logits.size() == vocab)
+        to.logits = std::move(logits);
+      else if (want_logits)
+        to.logits.assign(logits.begin() + static_cast<ptrdiff_t>(r.row * vocab),
+                         logits.begin() + static_cast<ptrdiff_t>((r.row + 1) * vocab));
+    }
+  };
+  read(pieces, false, progress, take);
+  return out;
+}
+
+std::vector<NextLogits> Engine::next_logits(
+    std::span<const Piece> pieces,
+    const std::function<bool(int64_t read, int64_t total)>& progress) {
+  Parts& p = *parts_;
+  std::vector<NextLogits> out(pieces.size());
+  const auto take = [&](Context& run, int64_t batch, std::span<const Row> rows) {
+    if (pieces[rows[0].piece].tokens.size() > 1) {  // the next piece may take the same context
+      const auto kept = std::make_shared<const std::vector<float>>(run.get<float>("logits"));
+      out[rows[0].piece].all = [kept] { return std::span(*kept); };
+      return;
+    }
+    std::vector<float> scales(static_cast<size_t>(batch), 1);
+    for (const Row& r : rows) scales[r.row] = pieces[r.piece].scale;
+    p.step_logits->take(run, std::move(scales), *p.options.candidates);
+    for (const Row& r : rows) out[r.piece] = p.step_logits->row(r.row);
+  };
+  read(pieces, *p.options.candidates, progress, take);
   return out;
 }
 
@@ -225,13 +257,20 @@ Finish Engine::generate(const std::vector<int64_t>& prompt, const GenerateOption
   Sampler sampler(options.sampling, p.config.vocab);
   if (options.tokens <= 0) return Finish::length;
   for (const int64_t token : prompt) sampler.accept(token);
-  Context* run =
-      p.read(0, std::span(prompt).subspan(static_cast<size_t>(options.kept)), options.progress);
+  const std::span<const int64_t> unread =
+      std::span(prompt).subspan(static_cast<size_t>(options.kept));
+  Context* run = p.read({0, unread}, false, options.progress);
   if (!run) return Finish::stopped;
   const bool plain = takes_most_likely(options.sampling);  // then the logits stay on the device
+  const bool candidates = !plain && *p.options.candidates;
   for (int64_t i = 0;; ++i) {
-    const int64_t token =
-        plain ? run->get<int64_t>("token")[0] : sampler.sample(run->get<float>("logits")).token;
+    int64_t token = 0;
+    if (plain) {
+      token = run->get<int64_t>("token")[0];
+    } else {
+      p.step_logits->take(*run, {sampler.scale()}, candidates && i > 0);
+      token = sampler.sample(p.step_logits->row(0)).token;
+    }
     sampler.accept(token);
     if (!callback(token)) return Finish::stopped;
     const auto ends = [token](const std::vector<int64_t>& list) {
@@ -241,7 +280,8 @@ Finish Engine::generate(const std::vector<int64_t>& prompt, const GenerateOption
       return Finish::end_token;
     if (i + 1 >= options.tokens) return Finish::length;
     if (p.cache->length(0) >= p.context) return Finish::context_full;
-    run = &p.run_one(0, {&token, 1}, 1, false);
+    const Parts::Part part{0, {&token, 1}, sampler.scale()};
+    run = &p.run({&part, 1}, {1, 1, false, false, candidates});
   }
 }
 

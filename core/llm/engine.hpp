@@ -58,6 +58,9 @@ struct EngineOptions {
   // Weights of one dtype that multiply the same values become one weight while a model is loaded:
   // fewer launches. Unset: except on the cpu. No effect with adapters.
   std::optional<bool> stack_weights{};
+  // Whether steps of one token for draws select the most likely tokens on the device, so that seldom more
+  // is copied. It changes no token: sample/README.md. Unset: except on the cpu.
+  std::optional<bool> candidates{};
   ExecutableOptions executable{};  // its device is not used
 };
 
@@ -105,6 +108,7 @@ class Engine {
   struct Piece {
     int64_t slot = 0;
     std::vector<int64_t> tokens;  // at least one
+    float scale = 1;              // of next_logits(): Sampler::scale()
   };
   struct Next {
     int64_t token = 0;          // the most likely one
@@ -117,6 +121,11 @@ class Engine {
   // with a call of progress.
   std::vector<Next> step(std::span<const Piece> pieces, bool want_logits,
                          const std::function<bool(int64_t read, int64_t total)>& progress = {});
+  // The same for draws: the logits behind each piece, or the candidates of pieces of one token. They
+  // are valid until the next call of a function that is not const.
+  std::vector<NextLogits> next_logits(
+      std::span<const Piece> pieces,
+      const std::function<bool(int64_t read, int64_t total)>& progress = {});
   int64_t length(int64_t slot) const;
   void clear(int64_t slot);
   // Forgets what stands behind the first `length` tokens of a slot. False if the model cannot, and
@@ -154,6 +163,15 @@ class Engine {
                            const EmbedOptions& options);
 
  private:
+  struct Row {
+    size_t piece;
+    size_t row;  // of a run's results
+  };
+  void read(
+      std::span<const Piece> pieces, bool candidates,
+      const std::function<bool(int64_t read, int64_t total)>& progress,
+      const std::function<void(Context& run, int64_t batch, std::span<const Row> rows)>& take);
+
   struct Parts;
   struct Embedding;
   std::unique_ptr<Parts> parts_;

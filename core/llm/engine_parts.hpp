@@ -15,6 +15,7 @@
 #include "llm/embedding.hpp"
 #include "llm/engine.hpp"
 #include "llm/sequence_cache.hpp"
+#include "llm/step_logits.hpp"
 
 namespace tenon::llm {
 
@@ -35,7 +36,7 @@ struct Engine::Parts {
   };
   struct Key {
     int64_t batch, time;
-    bool all_logits, hidden = false;
+    bool all_logits, hidden = false, candidates = false;
     auto operator<=>(const Key&) const = default;
   };
 
@@ -54,6 +55,7 @@ struct Engine::Parts {
   std::optional<SequenceCache> cache;
   std::vector<CacheState> states;  // of keys and values
   std::map<Key, Runner> runners;
+  std::optional<StepLogits> step_logits;  // of the last step for draws
   Runner copier;
 
   // dequant_matmul's attribute `compute`.
@@ -71,6 +73,7 @@ struct Engine::Parts {
             .time = key.time,
             .all_logits = key.all_logits,
             .hidden = key.hidden,
+            .candidates = key.candidates,
             .compute = options.compute,
             .cache = options.cache,
             .block_product = block_product(),
@@ -121,6 +124,7 @@ struct Engine::Parts {
   struct Part {
     int64_t slot;
     std::span<const int64_t> tokens;
+    float scale = 1;  // of the candidates
   };
   // Runs a step. There may be fewer parts than sequences in its batch.
   Context& run(std::span<const Part> parts, const Key& key) {
@@ -142,6 +146,11 @@ struct Engine::Parts {
       std::ranges::copy(cache->blocks(p.slot), blocks.begin() + static_cast<ptrdiff_t>(i * table));
     }
     run.set("tokens", {key.batch, key.time}, tokens);
+    if (key.candidates) {
+      std::vector<float> scale(batch, 1);
+      for (size_t i = 0; i < parts.size(); ++i) scale[i] = parts[i].scale;
+      run.set("scale", scale);
+    }
     run.set("past", past);
     run.set("count", count);
     if (at.block > 0) {
@@ -233,16 +242,18 @@ struct Engine::Parts {
   }
 
   // Reads the tokens step by step. Returns the context of the last one, or nothing if `progress`
-  // stopped it.
-  Context* read(int64_t slot, std::span<const int64_t> tokens,
+  // stopped it. candidates: of a part of one token.
+  Context* read(const Part& part, bool candidates,
                 const std::function<bool(int64_t, int64_t)>& progress) {
-    const auto total = static_cast<int64_t>(tokens.size());
+    const auto total = static_cast<int64_t>(part.tokens.size());
     Context* last = nullptr;
     for (int64_t at = 0; at < total;) {
       if (progress && !progress(at, total)) return nullptr;
       const int64_t time = next_time(total - at), count = std::min(time, total - at);
-      last = &run_one(slot, tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(count)),
-                      time, false);
+      const Part some{part.slot,
+                      part.tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(count)),
+                      part.scale};
+      last = &run({&some, 1}, {1, time, false, false, candidates && total == 1});
       at += count;
     }
     return last;

@@ -42,8 +42,8 @@ GuidedSampler::GuidedSampler(const SampleOptions& options, const AnswerVocab& vo
   make_mask();
 }
 
-Sampled GuidedSampler::draw(std::span<const float> logits) {
-  Sampled drawn = sampler_.sample(logits, matcher_ ? &allowed_ : nullptr);
+Sampled GuidedSampler::draw(const NextLogits& next) {
+  Sampled drawn = sampler_.sample(next, matcher_ ? &allowed_ : nullptr);
   sampler_.accept(drawn.token);
   if (matcher_ && !vocab_.ends(drawn.token)) {
     if (!matcher_->accept(vocab_.tokenizer()->bytes(static_cast<TokenId>(drawn.token))))

@@ -49,7 +49,9 @@ class GuidedSampler {
   // A token of the prompt, which penalties see.
   void accept_prompt(int64_t token) { sampler_.accept(token); }
   // Draws the next token of the answer.
-  Sampled draw(std::span<const float> logits);
+  Sampled draw(const NextLogits& next);
+  // Sampler::scale()
+  float scale() const { return sampler_.scale(); }
   // The grammar allows nothing more.
   bool complete() const { return complete_; }
 

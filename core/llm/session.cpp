@@ -61,22 +61,21 @@ const ModelText& Session::text() const {
   return *text_;
 }
 
-std::vector<Engine::Next> Session::run(std::span<const Engine::Piece> pieces, bool want_logits,
-                                       const std::function<bool(int64_t, int64_t)>& progress) {
+void Session::run(std::span<const Engine::Piece> pieces, const Progress& progress,
+                  const std::function<void(const Progress& progress)>& read) {
   bool began = false;  // the engine asks before it reads, and after all its checks
-  const auto begins = [&](int64_t read, int64_t total) {
-    if (progress && !progress(read, total)) return false;
+  const auto begins = [&](int64_t done, int64_t total) {
+    if (progress && !progress(done, total)) return false;
     began = true;
     return true;
   };
   try {
-    std::vector<Engine::Next> next = engine_.step(pieces, want_logits, begins);
+    read(begins);
     for (const Engine::Piece& p : pieces) {
       Slot& s = slot(p.slot);
       s.tokens.insert(s.tokens.end(), p.tokens.begin(), p.tokens.end());
       ++s.version;
     }
-    return next;
   } catch (...) {
     if (began) after_failure(pieces);
     throw;
@@ -101,7 +100,11 @@ void Session::after_failure(std::span<const Engine::Piece> pieces) {
 
 std::vector<Engine::Next> Session::step(std::span<const Engine::Piece> pieces, bool want_logits) {
   const uint64_t cancels = cancels_;
-  return run(pieces, want_logits, [&](int64_t, int64_t) { return cancels_ == cancels; });
+  std::vector<Engine::Next> next;
+  run(
+      pieces, [&](int64_t, int64_t) { return cancels_ == cancels; },
+      [&](const Progress& progress) { next = engine_.step(pieces, want_logits, progress); });
+  return next;
 }
 
 std::vector<float> Session::all_logits(const std::vector<int64_t>& tokens) {
@@ -187,16 +190,23 @@ void Generation::check_unchanged() const {
                                             "each generation. hint: open with more slots");
 }
 
-Engine::Next Generation::read(std::span<const int64_t> tokens, bool wanted) {
-  const Engine::Piece piece{options_.slot, {tokens.begin(), tokens.end()}};
-  Engine::Next next = session_->run({&piece, 1}, wanted && !most_likely_, {})[0];
+Generation::Behind Generation::read(std::span<const int64_t> tokens, bool wanted) {
+  const Engine::Piece piece{options_.slot, {tokens.begin(), tokens.end()}, sampler_.scale()};
+  Engine& engine = session_->engine_;
+  Behind next;
+  session_->run({&piece, 1}, {}, [&](const Session::Progress& progress) {
+    if (wanted && !most_likely_)
+      next.logits = std::move(engine.next_logits({&piece, 1}, progress)[0]);
+    else
+      next.token = engine.step({&piece, 1}, false, progress)[0].token;
+  });
   version_ = session_->slot(options_.slot).version;
   return next;
 }
 
 // Reads what the slot has not read yet, in pieces that take less than half a second, so that whoever
 // wants to stop it need not wait for long. Ends the generation if it is stopped.
-Engine::Next Generation::read_prompt() {
+Generation::Behind Generation::read_prompt() {
   constexpr int64_t kSmall = 128, kGrowth = 4;
   Session& s = *session_;
   const auto total = static_cast<int64_t>(prompt_.size());
@@ -204,7 +214,7 @@ Engine::Next Generation::read_prompt() {
   int64_t at = s.reuse(options_.slot, prompt_);
   version_ = s.slot(options_.slot).version;
   piece_.cached_tokens = at;
-  Engine::Next next;
+  Behind next;
   for (int64_t size = kSmall; at < total;) {
     if (is_cancelled() || (options_.progress && !options_.progress(at, total))) {
       end(GenerationPiece::cancelled);
@@ -234,7 +244,7 @@ const GenerationPiece& Generation::next() {
       end(GenerationPiece::cancelled);
       return piece_;
     }
-    Engine::Next next;
+    Behind next;
     if (!began_) {
       next = read_prompt();
       if (ended_) return piece_;

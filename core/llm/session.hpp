@@ -53,8 +53,10 @@ class Session {
     uint64_t version = 0;         // counts changes, so that a generation notices those of others
   };
   Slot& slot(int64_t index) { return slots_[static_cast<size_t>(index)]; }
-  std::vector<Engine::Next> run(std::span<const Engine::Piece> pieces, bool want_logits,
-                                const std::function<bool(int64_t, int64_t)>& progress);
+  using Progress = std::function<bool(int64_t read, int64_t total)>;
+  // Keeps account of what `read` reads.
+  void run(std::span<const Engine::Piece> pieces, const Progress& progress,
+           const std::function<void(const Progress& progress)>& read);
   void after_failure(std::span<const Engine::Piece> pieces);
   void forget(int64_t index) { slot(index).tokens.clear(), ++slot(index).version; }
 
@@ -101,8 +103,13 @@ class Generation {
 
  private:
   void check_unchanged() const;
-  Engine::Next read_prompt();
-  Engine::Next read(std::span<const int64_t> tokens, bool wanted);
+  // What is behind tokens: the most likely one if that is the answer's, else the logits.
+  struct Behind {
+    int64_t token = 0;
+    NextLogits logits{};
+  };
+  Behind read_prompt();
+  Behind read(std::span<const int64_t> tokens, bool wanted);
   bool is_cancelled() const { return cancelled_ || session_->cancels_ != cancels_; }
   void add(int64_t token);
   void end(GenerationPiece::Finish finish);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work that is divided between threads while a model is loaded or converted.
+// Work that is divided between threads: a model that is loaded or converted, draws of a step.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the server adds to a token: time per token of a stream to one client, next to the decoding of `tenon llm bench`, by turns.
 
-serve_overhead.py TENON MODEL [--tokens 128] [--rounds 5] [--device cpu] [--threads N]"""
+serve_overhead.py TENON MODEL [--tokens 128] [--rounds 5] [--device cpu] [--threads N] [--temperature T]"""
 import argparse, json, re, statistics, subprocess, sys, threading, time
 import http.client
 
@@ -15,7 +15,7 @@ def decode(args):
 def streamed(args, port):
     c = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     times = []
-    c.request("POST", "/v1/completions", json.dumps({"prompt": [1], "max_tokens": args.tokens, "temperature": 0, "ignore_eos": True, "stream": True,
+    c.request("POST", "/v1/completions", json.dumps({"prompt": [1], "max_tokens": args.tokens, "temperature": args.temperature, "seed": 1, "ignore_eos": True, "stream": True,
                                                      "stream_options": {"include_usage": True}, "logprobs": args.logprobs}))
     r = c.getresponse()
     if r.status != 200:
@@ -38,6 +38,7 @@ def main():
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads")
     parser.add_argument("--logprobs", type=int)
+    parser.add_argument("--temperature", type=float, default=0)
     args = parser.parse_args()
     args.more = ["--device", args.device, *(["--threads", args.threads] if args.threads else [])]
     server = subprocess.Popen([args.tenon, "llm", "serve", args.model, "--port", "0", "--slots", "1", "--context", str(args.tokens + 64), *args.more],

@@ -39,14 +39,14 @@ def read_tensors(file):
     return out
 
 
-def make(folder, seed=1, hidden=32, layers=2, heads=4, kv_heads=2, ffn=48, context=512, deviation=0.3):
+def make(folder, seed=1, hidden=32, layers=2, heads=4, kv_heads=2, ffn=48, context=512, deviation=0.3, logits=0):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     vocab = {letter: i for i, letter in enumerate(byte_letters())}
     first = len(vocab)
     added = [{"id": first + i, "content": t, "special": True, "single_word": False, "lstrip": False, "rstrip": False,
               "normalized": False} for i, t in enumerate(SPECIAL)]
-    size = first + len(SPECIAL)
+    size = max(first + len(SPECIAL), logits)  # a model may have more logits than tokens
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     (folder / "tokenizer.json").write_text(json.dumps({
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,

@@ -94,7 +94,9 @@ int serve(const Args& args) {
   s::HttpLimits limits;
   limits.connections = static_cast<size_t>(args.integer("--connections", 256, 1, 65536));
   limits.body_bytes = static_cast<size_t>(args.integer("--body-limit", 4, 1, 4096)) << 20;
-  s::SchedulerLimits waiting{.waiting = args.integer("--queue", 64, 0, 1 << 20)};
+  s::SchedulerLimits waiting{
+      .waiting = args.integer("--queue", 64, 0, 1 << 20),
+      .threads = static_cast<unsigned>(args.integer("--threads", 0, 0, 4096))};
   const int64_t chunk = args.integer("--chunk", 0, 1, 1 << 20);
   const milliseconds drain(1000 * args.integer("--drain", 30, 0, 86'400));
   const auto port = static_cast<uint16_t>(args.integer("--port", 8080, 0, 65535));

@@ -401,6 +401,23 @@ Value Step::logits(Value rows) {
   return scaled(capped, c.logit_softcap);
 }
 
+namespace {
+
+// See step_graph(). Tokens are exact in f32, as vocabularies are below 2^24.
+Value candidates(Step& step, Value logits) {
+  Graph& g = step.g;
+  const int64_t batch = step.s.batch, count = step_candidates(step.c.vocab);
+  const Value scale = step.reshape(g.input("scale", {f32, {batch}}), {batch, 1});
+  const auto top = g.add(op::topk{.k = count, .x = logits}, "candidates");
+  const Value largest = step.part(top[0], {batch}, 0, 1);
+  const Value powers = step.binary("mul", step.binary("sub", logits, largest), scale);
+  const Value weights = g.add(op::unary{.kind = "exp", .x = powers});
+  const Value mass = g.add(op::reduce{.kind = "sum", .axes = {1}, .keepdims = true, .x = weights});
+  return g.add(op::concat{.axis = 1, .xs = {top[0], step.cast(top[1], f32), mass}});
+}
+
+}  // namespace
+
 Graph step_graph(const ModelConfig& config, const StepShape& shape, Weights& weights,
                  std::vector<CacheState>* caches) {
   Graph g("llm.step." + std::to_string(shape.batch) + "x" + std::to_string(shape.time));
@@ -423,6 +440,7 @@ Graph step_graph(const ModelConfig& config, const StepShape& shape, Weights& wei
   }
   g.output("logits", logits);
   g.output("token", g.add(op::argmax{.axis = -1, .x = logits}, "token"));
+  if (shape.candidates) g.output("candidates", candidates(step, logits));
   return g;
 }
 

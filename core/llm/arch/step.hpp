@@ -24,6 +24,7 @@ struct StepShape {
   int64_t batch = 1, time = 1;
   bool all_logits = false;            // of every token, not of the last one of each sequence only
   bool hidden = false;                // hidden states of every token, and no logits
+  bool candidates = false;            // the most likely tokens, too; not with all_logits
   tenon_dtype compute = f32;          // of activations and the states of recurrent models
   tenon_dtype cache = f32;            // of keys and values
   std::string block_product = "f32";  // `compute` of products with weights in blocks
@@ -53,15 +54,20 @@ struct CacheState {
 //   slot [batch]          if batch < slots and block = 0; no two are equal
 //   rows [batch, time]    if block > 0: where the keys of each token go; rows() behind the count
 //   block_table [batch, table()]  if block > 0: the blocks of each sequence, any behind its tokens
+//   scale f32 [batch]     with `candidates`: what multiplies the logits in the sum of weights
 // Outputs:
 //   logits f32 [batch, vocab], of the last token of each sequence; with all_logits
 //                         [batch, time, vocab]
 //   token i64 [batch]     the most likely next token; not with all_logits
+//   candidates f32 [batch, 2 K + 1], K = step_candidates(vocab): the K largest logits, equal ones by
+//                         token, then their tokens, then the sum of e^((logit - largest) * scale) of
+//                         all tokens
 //   hidden f32 [batch, time, dim], behind the last norm: with `hidden`, the only output
 // The states are updated by what the counts cover. Sequences with count 0 keep theirs.
 // caches: receives the states that have a row for each token.
 Graph step_graph(const ModelConfig& config, const StepShape& shape, Weights& weights,
                  std::vector<CacheState>* caches = nullptr);
+constexpr int64_t step_candidates(int64_t vocab) { return vocab < 256 ? vocab : 256; }
 // Copies rows of all caches of keys and values. Inputs, i64 [count]: from; to, rows() to skip one.
 Graph copy_graph(const std::vector<CacheState>& caches, int64_t count);
 

@@ -83,4 +83,10 @@ std::optional<Sampled> Sampler::sample(const Candidates& given, const TokenMask*
   return out;
 }
 
+Sampled Sampler::sample(const NextLogits& next, const TokenMask* allowed) {
+  if (next.candidates)
+    if (std::optional<Sampled> drawn = sample(*next.candidates, allowed)) return *std::move(drawn);
+  return sample(next.all(), allowed);
+}
+
 }  // namespace tenon::llm

@@ -66,6 +66,12 @@ struct Candidates {
 };
 inline constexpr double kMassError = 1e-5;
 
+// The logits behind a text, of which a draw may need only some.
+struct NextLogits {
+  std::optional<Candidates> candidates{};
+  std::function<std::span<const float>()> all;  // of all tokens
+};
+
 class Sampler {
  public:
   // Throws TENON_INVALID_ARGUMENT for options out of range.
@@ -81,6 +87,8 @@ class Sampler {
   // The same from some of the logits: the token that the logits of all tokens would give, or nothing
   // if these do not tell. Then sample(logits) makes the draw.
   std::optional<Sampled> sample(const Candidates& candidates, const TokenMask* allowed = nullptr);
+  // From the candidates if there are any and they tell, else from all logits.
+  Sampled sample(const NextLogits& next, const TokenMask* allowed = nullptr);
   // The scale that its candidates should have.
   float scale() const;
 

@@ -43,8 +43,9 @@ class SamplerSampling final : public Sampling {
       for (const int32_t t : wanted.prompt) sampler_.accept_prompt(t);
   }
 
-  DrawnToken draw(std::vector<float>& logits) override {
-    const Sampled s = sampler_.draw(logits);
+  float scale() const override { return sampler_.scale(); }
+  DrawnToken draw(const NextLogits& next) override {
+    const Sampled s = sampler_.draw(next);
     DrawnToken out;
     out.drawn = described({s.token, s.logprob});
     for (const auto& t : s.top) out.top.push_back(described(t));

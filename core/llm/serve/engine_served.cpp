@@ -38,12 +38,11 @@ class EngineServed::Slots final : public Sequences {
       : engine_(engine), pooling_(pooling), pools_(static_cast<size_t>(engine.slots())) {}
   int64_t slots() const override { return engine_.slots(); }
   int64_t context() const override { return engine_.context(); }
-  std::vector<std::vector<float>> step(std::span<const Part> parts) override {
+  std::vector<NextLogits> step(std::span<const Part> parts) override {
     std::vector<Engine::Piece> pieces;
-    for (const Part& p : parts) pieces.push_back({p.slot, {p.tokens.begin(), p.tokens.end()}});
-    std::vector<std::vector<float>> logits;
-    for (Engine::Next& n : engine_.step(pieces, true)) logits.push_back(std::move(n.logits));
-    return logits;
+    for (const Part& p : parts)
+      pieces.push_back({p.slot, {p.tokens.begin(), p.tokens.end()}, p.scale});
+    return engine_.next_logits(pieces);
   }
   bool truncate(int64_t slot, int64_t length) override { return engine_.truncate(slot, length); }
   std::vector<float> embed(const Part& part, bool last) override {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One thread runs the steps; requests and answers cross to it under a mutex.
+#include <algorithm>
+
 #include "llm/serve/scheduler_task.hpp"
+#include "llm/threads.hpp"
 
 namespace tenon::llm::serve {
 
@@ -188,11 +191,12 @@ void Scheduler::run_step() {
   for (const Reading& r : plan) {
     const Task& task = *slots_[r.slot].task;
     const auto begin = task.tokens.begin() + task.read;
-    parts.push_back({static_cast<int64_t>(r.slot), {begin, begin + r.tokens}});
+    parts.push_back(
+        {static_cast<int64_t>(r.slot), {begin, begin + r.tokens}, task.sampling->scale()});
   }
-  std::vector<std::vector<float>> logits;
+  std::vector<NextLogits> next;
   try {
-    logits = parts_.sequences.step(parts);
+    next = parts_.sequences.step(parts);
   } catch (...) {
     // What the sequences hold now is unknown.
     const std::lock_guard lock(mutex_);
@@ -202,6 +206,8 @@ void Scheduler::run_step() {
     }
     return;
   }
+  std::vector<size_t> ready;  // slots whose next token is drawn now
+  std::vector<const NextLogits*> behind;
   for (size_t p = 0; p < parts.size(); ++p) {
     Slot& slot = slots_[plan[p].slot];
     slot.tokens.insert(slot.tokens.end(), parts[p].tokens.begin(), parts[p].tokens.end());
@@ -210,18 +216,40 @@ void Scheduler::run_step() {
       const std::lock_guard lock(mutex_);  // numbers() reads it
       task.read += plan[p].tokens;
     }
-    if (task.unread() == 0) advance(slot, logits[p]);
+    if (task.unread() == 0) ready.push_back(plan[p].slot), behind.push_back(&next[p]);
   }
+  std::vector<Drawn> drawn = draw(ready, behind);
+  for (size_t i = 0; i < ready.size(); ++i) advance(slots_[ready[i]], std::move(drawn[i]));
 }
 
-// Draws the next token of a slot and sends its text.
-void Scheduler::advance(Slot& slot, std::vector<float>& logits) {
+std::vector<Scheduler::Drawn> Scheduler::draw(std::span<const size_t> slots,
+                                              std::span<const NextLogits* const> next) {
+  std::vector<Drawn> drawn(slots.size());
+  // A draw from candidates takes less time than a thread to start, and one from all logits more.
+  const bool alone =
+      std::ranges::any_of(next, [](const NextLogits* n) { return n->candidates.has_value(); });
+  const size_t threads =
+      limits_.threads > 0 ? limits_.threads : std::thread::hardware_concurrency();
+  in_threads(slots.size(),
+             static_cast<unsigned>(alone ? 1 : std::min(threads, (slots.size() + 1) / 2)),
+             [&](size_t i) {
+               try {
+                 drawn[i].token = slots_[slots[i]].task->sampling->draw(*next[i]);
+               } catch (...) {
+                 drawn[i].failure = std::current_exception();
+               }
+             });
+  return drawn;
+}
+
+// Takes the next token of a slot and sends its text.
+void Scheduler::advance(Slot& slot, Drawn next) {
   Task& task = *slot.task;
   Finish finish = Finish::none;
   std::string text;
   try {
-    DrawnToken drawn = task.sampling->draw(logits);
-    const int32_t token = drawn.drawn.token;
+    if (next.failure) std::rethrow_exception(next.failure);
+    const int32_t token = next.token.drawn.token;
     task.tokens.push_back(token);
     {
       const std::lock_guard lock(mutex_);
@@ -229,7 +257,7 @@ void Scheduler::advance(Slot& slot, std::vector<float>& logits) {
     }
     const bool end = !task.wanted.ignore_end && parts_.ends(token);
     if (!end) {
-      if (task.wanted.logprobs >= 0) task.unsent.push_back(std::move(drawn));
+      if (task.wanted.logprobs >= 0) task.unsent.push_back(std::move(next.token));
       text = task.stop.push(task.decoding->push(token));
     }
     if (end || task.stop.stopped() || task.sampling->complete())

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "llm/sample/sampler.hpp"
 #include "llm/sample/stop.hpp"
 #include "llm/serve/served.hpp"
 
@@ -24,12 +25,14 @@ class Sequences {
   struct Part {
     int64_t slot = 0;
     std::vector<int32_t> tokens;  // at least one
+    float scale = 1;              // Sampling::scale()
   };
   virtual ~Sequences() = default;
   virtual int64_t slots() const = 0;
   virtual int64_t context() const = 0;  // most tokens of a sequence
-  // Appends each part to its slot. Returns the logits behind each part.
-  virtual std::vector<std::vector<float>> step(std::span<const Part> parts) = 0;
+  // Appends each part to its slot. Returns the logits behind each part, which are valid until the next
+  // call of a function that is not const.
+  virtual std::vector<NextLogits> step(std::span<const Part> parts) = 0;
   // Forgets what stands behind the first `length` tokens. False if the model cannot (a recurrent
   // state has no past); the slot is empty then.
   virtual bool truncate(int64_t slot, int64_t length) = 0;
@@ -73,9 +76,10 @@ class Sequences {
 class Sampling {
  public:
   virtual ~Sampling() = default;
-  // May change the logits. Also remembers the token, for penalties and grammars. Throws
-  // tenon::Error if no token is possible.
-  virtual DrawnToken draw(std::vector<float>& logits) = 0;
+  // Also remembers the token, for penalties and grammars. Throws tenon::Error if no token is possible.
+  virtual DrawnToken draw(const NextLogits& next) = 0;
+  // The scale that the candidates for draw() should have.
+  virtual float scale() const { return 1; }
   // True if a grammar allows nothing more.
   virtual bool complete() const { return false; }
 };
@@ -99,6 +103,7 @@ struct SchedulerParts {
 struct SchedulerLimits {
   int64_t waiting = 64;  // requests without a slot; more are refused with Busy
   int64_t chunk = 256;   // tokens of prompts that a step reads, so that answers go on meanwhile
+  unsigned threads = 0;  // that draw the tokens of a step; 0: as many as the processor runs
 };
 
 class Scheduler {
@@ -143,7 +148,12 @@ class Scheduler {
   int64_t read_whole_texts(size_t index, size_t count);
   void send_embedding(Slot& slot, std::vector<float> vector);
   size_t best_slot(const std::vector<int32_t>& prompt) const;
-  void advance(Slot& slot, std::vector<float>& logits);
+  struct Drawn {
+    DrawnToken token;
+    std::exception_ptr failure;
+  };
+  std::vector<Drawn> draw(std::span<const size_t> slots, std::span<const NextLogits* const> next);
+  void advance(Slot& slot, Drawn drawn);
   void free_slot(Slot& slot) { slot.task.reset(); }
 
   SchedulerParts parts_;

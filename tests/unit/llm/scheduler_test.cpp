@@ -37,12 +37,12 @@ TEST_SUITE("llm/scheduler") {
         : held(static_cast<size_t>(slots)), most(context), room(tokens) {}
     int64_t slots() const override { return static_cast<int64_t>(held.size()); }
     int64_t context() const override { return most; }
-    std::vector<std::vector<float>> step(std::span<const Part> parts) override {
+    std::vector<tenon::llm::NextLogits> step(std::span<const Part> parts) override {
       ++entered;
       while (hold) std::this_thread::sleep_for(milliseconds(1));
       if (fails.exchange(false)) throw tenon::Error(TENON_DEVICE_LOST, "step: broken");
       widest = std::max(widest.load(), static_cast<int64_t>(parts.size()));
-      std::vector<std::vector<float>> out;
+      std::vector<tenon::llm::NextLogits> out;
       int64_t total = 0;
       std::vector<bool> seen(held.size());
       for (const Part& p : parts) {
@@ -54,9 +54,9 @@ TEST_SUITE("llm/scheduler") {
         REQUIRE(static_cast<int64_t>(h.size()) <= most);
         if (p.tokens.size() > 1) total += static_cast<int64_t>(p.tokens.size());
         read += static_cast<int64_t>(p.tokens.size());
-        std::vector<float> logits(kVocabulary, 0.0f);
-        logits[static_cast<size_t>(next_token(h))] = 1;
-        out.push_back(std::move(logits));
+        auto logits = std::make_shared<std::vector<float>>(kVocabulary, 0.0f);
+        (*logits)[static_cast<size_t>(next_token(h))] = 1;
+        out.push_back({.all = [logits] { return std::span<const float>(*logits); }});
       }
       longest_step = std::max(longest_step.load(), total);
       REQUIRE(size() <= room);
@@ -108,7 +108,8 @@ TEST_SUITE("llm/scheduler") {
   };
 
   struct Greedy final : Sampling {
-    DrawnToken draw(std::vector<float>& logits) override {
+    DrawnToken draw(const tenon::llm::NextLogits& next) override {
+      const std::span<const float> logits = next.all();
       const auto t =
           static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
       return {{t, letter(t), 0}, {}};
