@@ -21,7 +21,7 @@ namespace {
 
 using Floats = float __attribute__((vector_size(kLanes * sizeof(float))));
 using Words = uint32_t __attribute__((vector_size(kLanes * sizeof(float))));
-using Doubles = double __attribute__((vector_size(kLanes * sizeof(double))));
+using Doubles = double __attribute__((vector_size(kLanes / 2 * sizeof(double))));
 
 constexpr float kExcluded = -std::numeric_limits<float>::infinity();
 
@@ -52,6 +52,14 @@ constexpr float kExcluded = -std::numeric_limits<float>::infinity();
   x = (series * (r * r) + r + 1.0f) * factor;
 }
 
+// Adds the first half of x to one vector, and the second half to another.
+[[gnu::always_inline]] inline void add_to(const Floats& x, Doubles& low, Doubles& high) {
+  using All = double __attribute__((vector_size(kLanes * sizeof(double))));
+  const All all = __builtin_convertvector(x, All);
+  low += __builtin_shufflevector(all, all, 0, 1, 2, 3);
+  high += __builtin_shufflevector(all, all, 4, 5, 6, 7);
+}
+
 // Calls take(i, x) for each `Block` numbers, the last ones followed by -infinity.
 template <size_t Block, class Take>
 [[gnu::always_inline]] inline void for_blocks(const float* x, size_t n, const Take& take) {
@@ -79,17 +87,20 @@ TENON_FOR_EACH_ISA void block_masses(const float* x, size_t n, float most, float
                                      double* masses) {
   for_blocks<kMassBlock>(
       x, n, [&](size_t block, const float* from) __attribute__((always_inline)) {
-        Doubles sums[2] = {};
-        for (size_t i = 0; i < kMassBlock; i += 2 * kLanes)
-          for (size_t k = 0; k < 2; ++k) {
-            Floats v;
-            load(from + i + k * kLanes, v);
-            make_weights(most, scale, v);
-            sums[k] += __builtin_convertvector(v, Doubles);
-          }
-        const Doubles sum = sums[0] + sums[1];
+        Doubles even_low{}, even_high{}, odd_low{},
+            odd_high{};  // no array: that would be in memory
+        for (size_t i = 0; i < kMassBlock; i += 2 * kLanes) {
+          Floats even, odd;
+          load(from + i, even);
+          load(from + i + kLanes, odd);
+          make_weights(most, scale, even);
+          make_weights(most, scale, odd);
+          add_to(even, even_low, even_high);
+          add_to(odd, odd_low, odd_high);
+        }
+        const Doubles low = even_low + odd_low, high = even_high + odd_high;
         masses[block] =
-            ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+            ((low[0] + low[1]) + (low[2] + low[3])) + ((high[0] + high[1]) + (high[2] + high[3]));
       });
 }
 
