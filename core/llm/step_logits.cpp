@@ -89,6 +89,7 @@ void StepLogits::copy_row(size_t row) {
   copy.run();
   logits_.resize(static_cast<size_t>(vocab_));
   copy.get("logits_of_row", logits_.data(), logits_.size() * sizeof(float));
+  copy.unbind("logits");  // the next step may put its logits elsewhere
 }
 
 }  // namespace tenon::llm
