@@ -17,7 +17,8 @@
 #                                       text in CUDA C++: its cases, what is native, and its time beside that of tanh
 #   run.sh control [BUNDLE] [DEVICE]    on the GPU machine: the tests of if, while, scan, vmap, jvp, buckets, keys in blocks
 #                                       and rows of products with blocks (exec.control, exec.derivatives, exec.buckets, exec.recurrent,
-#                                       exec.random_loop, exec.block_keys, exec.block_rows) on DEVICE, and the time of a trip with one small step
+#                                       exec.random_loop, exec.block_keys, exec.block_rows) on DEVICE, draws of a language model
+#                                       from candidates (llm.draws), and the time of a trip with one small step
 #   run.sh bench [BUNDLE]               on the GPU machine: ops, median times
 #   run.sh peer [BUNDLE] [OPTION...]    on the GPU machine: ops and models beside PyTorch (compare_gpu.py and its options)
 #   run.sh peers [BUNDLE] [DEVICE]      on the GPU machine: outside judges. CASES (500) random convolutions and pools beside
@@ -53,18 +54,21 @@ prepare() {
   cp "$build"/bin/{tenon,tenon_conform,tenon_gpt,tenon_overhead,tenon_two_devices,tenon_large,tenon_foreign_capture,tenon_memory_kinds,tenon_zero_copy} \
     "$build"/tests/test_exec_{random_graph,block_keys,block_rows,control,derivatives,buckets,recurrent,random_loop} tests/bench/{compare,torch}_gpu.py tests/bench/conv_layers.py \
     tests/gpu/torch_zero_copy.py tests/peers/{binding,windows}.py tests/onnx/{node_tests.py,models.py,expected.txt} \
-    "$build/bin/onnx_node_case" "$bundle/bin/"
+    "$build"/bin/{onnx_node_case,llm_draws} "$bundle/bin/"
+  mkdir -p "$bundle"/tests/{cli,llm}
+  cp tests/cli/tiny_model.py "$bundle/tests/cli/"
+  cp tests/llm/draws.py "$bundle/tests/llm/"
   cp -P "$build"/lib/libtenon.so* "$bundle/lib/"
   cp "$build"/lib/tenon/plugins/*.so "$bundle/lib/tenon/plugins/"
   cp "$(find "$build" -name tenon_plugin_template.so | head -1)" "$build/lib/tenon/examples/tenon_plugin_softcap_cuda.so" \
     "$bundle/lib/"
   cp sdk/examples/softcap.json tests/bench/trips_*.tng "$bundle/"
   # What a machine of another distribution may lack or have older.
-  ldd "$bundle"/bin/{te*,onnx_node_case} "$bundle"/lib/*.so* "$bundle"/lib/tenon/plugins/*.so 2>/dev/null |
+  ldd "$bundle"/bin/{te*,onnx_node_case,llm_draws} "$bundle"/lib/*.so* "$bundle"/lib/tenon/plugins/*.so 2>/dev/null |
     awk '/=> \// {print $3}' | sort -u |
     { grep -E 'libtbb|libhwy|libz|libpng|libboost|libdnnl|libsleef|libgomp|libpcre2|libutf8proc' || true; } |
     xargs -r -I{} cp -L {} "$bundle/system/"
-  strip --strip-all "$bundle"/bin/{te*,onnx_node_case}
+  strip --strip-all "$bundle"/bin/{te*,onnx_node_case,llm_draws}
   strip --strip-debug "$bundle"/lib/*.so "$bundle"/lib/tenon/plugins/*.so
   python3 tests/gpu/kernel_cases.py "$build" >"$bundle/kernel_cases"
   local cases python=${PYTHON:-python3}; cases=$(mktemp -d)
@@ -393,6 +397,7 @@ run_control() {
     TENON_CONTROL_DEVICE=$device TENON_TEST_PLUGIN=$bundle/lib/tenon_plugin_template.so \
       "$bundle/bin/test_exec_$test" || code=$?
   done
+  python3 "$bundle/tests/llm/draws.py" "$bundle/bin/llm_draws" "$device" || code=$?
   "$bundle/bin/tenon" bench "$bundle/trips_scan.tng" --device "$device" --no-ceilings --seconds 1
   "$bundle/bin/tenon" bench "$bundle/trips_while.tng" --fill most=1000:1001 --device "$device" --no-ceilings --seconds 1
   return $code
