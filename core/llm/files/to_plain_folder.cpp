@@ -3,11 +3,13 @@
 // them.
 #include <cmath>
 #include <filesystem>
+#include <set>
 
-#include "llm/arch/config.hpp"
+#include "llm/arch/step.hpp"
 #include "llm/files/convert.hpp"
 #include "llm/files/folder.hpp"
 #include "llm/files/folder_writer.hpp"
+#include "llm/model_files.hpp"
 
 namespace tenon::llm::files {
 namespace {
@@ -55,21 +57,31 @@ class ToPlainFolder {
     return becomes ? target() : entry.type.dtype;
   }
 
-  // Old files have biases of zeros beside all quantized weights; a reader of plain weights would
-  // refuse those that the configuration does not have.
-  bool is_left_out(const std::string& name) const {
-    if (!from_.is_empty_bias(name)) return false;
-    const auto is = [&](const char* part) { return name.ends_with(std::string(part) + ".bias"); };
-    if (is("q_proj") || is("k_proj") || is("v_proj")) return !model_.qkv_bias;
-    if (is("o_proj")) return !model_.o_bias;
-    if (is("gate_proj") || is("up_proj") || is("down_proj")) return !model_.mlp_bias;
-    return is("w1") || is("w2") || is("w3") || is("qkv_proj") || is("gate_up_proj");
+  // Refuses tensors that opening the written folder would refuse. Returns those to leave out: old
+  // files have biases of zeros beside all quantized weights, also where the model has none.
+  std::set<std::string, std::less<>> check_tensors() const {
+    TensorSource written;
+    for (const auto& [name, entry] : from_.tensors())
+      written.types.emplace(name, TensorType(dtype_of(entry), entry.type.dims));
+    std::set<std::string, std::less<>> left_out;
+    try {
+      Weights weights(std::move(written));
+      step_graph(model_, {.capacity = 1, .hidden = model_.headless}, weights);
+      weights.check_unused([&](const std::string& name) {
+        if (from_.is_empty_bias(name)) left_out.insert(name);
+        return left_out.contains(name) || is_harmless_tensor(name, model_);
+      });
+    } catch (const Error& e) {
+      throw Error(e.code(), from_.path() + ": " + e.what());
+    }
+    return left_out;
   }
 
   void plan() {
     const bool inputs_are_rows = model_.architecture->model_type == "gpt2";
+    const auto left_out = check_tensors();
     for (const auto& [name, entry] : from_.tensors()) {
-      if (is_left_out(name)) continue;
+      if (left_out.contains(name)) continue;
       const bool changes =
           options_.changes && options_.changes->plan(name, entry.type.dims, inputs_are_rows);
       tensors_.push_back({name, {dtype_of(entry), entry.type.dims}, [this, e = &entry, changes] {
