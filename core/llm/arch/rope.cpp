@@ -157,7 +157,11 @@ void read_rope_object(ConfigReader& r, RopeConfig& rope, int64_t context) {
   r.refuse_unread();
 }
 
-RopeConfig read_rope(ConfigReader& r, int64_t dims, int64_t context, double theta) {
+void refuse_partial(const ConfigReader& r) {
+  r.refuse("partial_rotary_factor", "1 for this model_type");
+}
+
+RopeConfig read_rope(ConfigReader& r, int64_t dims, int64_t context, double theta, bool partial) {
   RopeConfig rope;
   rope.dims = dims;
   rope.theta = r.positive("rope_theta", theta);
@@ -175,6 +179,8 @@ RopeConfig read_rope(ConfigReader& r, int64_t dims, int64_t context, double thet
   if (!object || !object->has("partial_rotary_factor"))
     rope.dims = static_cast<int64_t>(static_cast<double>(dims) * part);
   if (object) read_rope_object(*object, rope, context);
+  if (!partial && rope.dims != dims)
+    refuse_partial(object && object->has("partial_rotary_factor") ? *object : r);
   check_rope(rope, r.where());
   return rope;
 }

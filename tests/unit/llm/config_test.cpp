@@ -185,6 +185,21 @@ TEST_SUITE("llm/config") {
         std::string::npos);
     CHECK(refusal(with(llama(), {{"rope_scaling", {{"rope_type", "mrope"}}}}), TENON_UNSUPPORTED)
               .find("'yarn'") != std::string::npos);
+    // Only Phi-3 rotates a part of a head.
+    const Json half = {{"partial_rotary_factor", 0.5}};
+    CHECK(refusal(with(llama(), half), TENON_UNSUPPORTED) ==
+          "config.json: 'partial_rotary_factor' is not supported; expected 1 for this model_type, "
+          "got 0.5");
+    CHECK(refusal(with(llama(), {{"rope_parameters", half}}), TENON_UNSUPPORTED)
+              .starts_with("config.json: rope_parameters: 'partial_rotary_factor'"));
+    CHECK(refusal(with(llama(), {{"partial_rotary_factor", 1.0}}), TENON_UNSUPPORTED) ==
+          "accepted");
+    Json gemma = with(llama(), {{"model_type", "gemma3_text"}, {"architectures", nullptr}});
+    CHECK(refusal(with(gemma, {{"rope_parameters", {{"full_attention", half}}}}), TENON_UNSUPPORTED)
+              .find("'partial_rotary_factor'") != std::string::npos);
+    CHECK(refusal(with(gemma, {{"attn_logit_softcapping", 50.0}}), TENON_UNSUPPORTED)
+              .find("'attn_logit_softcapping'") != std::string::npos);
+    CHECK(refusal(gemma, TENON_UNSUPPORTED) == "accepted");
   }
 
   TEST_CASE("wrong forms and sizes: refused by name") {

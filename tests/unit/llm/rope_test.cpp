@@ -14,7 +14,7 @@ namespace {
 RopeConfig read(const Json& parameters, int64_t dims = 8, int64_t context = 128) {
   const Json j = {{"rope_parameters", parameters}};
   ConfigReader r(j, "config.json");
-  RopeConfig rope = read_rope(r, dims, context);
+  RopeConfig rope = read_rope(r, dims, context, 1e4, true);
   r.refuse_unread();
   return rope;
 }
