@@ -302,6 +302,21 @@ TEST_SUITE("llm/config") {
     CHECK(c.moe.score == "sigmoid");
     CHECK_FALSE(c.sparse[2]);
     CHECK(c.sparse[3]);
+    // The values of transformers where the file has none; null means no shared expert.
+    const auto without = [&](const char* key) {
+      Json less = j;
+      less.erase(key);
+      return parse(less).moe;
+    };
+    CHECK(without("routed_scaling_factor").scaling == 2.5);
+    CHECK(without("n_group").groups == 8);
+    CHECK(without("topk_group").groups_per_token == 4);
+    CHECK(without("n_shared_experts").shared_ffn == 100);
+    CHECK(parse(with(j, {{"n_shared_experts", nullptr}})).moe.shared_ffn == 0);
+    Json v2 = with(j, {{"model_type", "deepseek_v2"}, {"architectures", nullptr}});
+    v2.erase("n_shared_experts");
+    CHECK(parse(v2).moe.shared_ffn == 200);
+    CHECK(parse(v2).moe.scaling == 1);
     CHECK(refusal(with(j, {{"num_experts_per_tok", 9}}), TENON_UNSUPPORTED)
               .find("num_experts_per_tok") != std::string::npos);
     CHECK(refusal(with(j, {{"n_group", 16}, {"topk_group", 8}}), TENON_UNSUPPORTED)

@@ -205,6 +205,14 @@ TEST_SUITE("llm/files") {
     for (const auto& [key, value] : v3.items()) CHECK(c[key] == value);
     CHECK(c["norm_topk_prob"] == true);
     CHECK(c["scoring_func"] == "sigmoid");
+    for (const char* key : {"n_group", "topk_group", "routed_scaling_factor", "n_shared_experts"})
+      v3.erase(key);
+    v3["n_routed_experts"] = 16;
+    c = there_and_back("deepseek_v3", v3);
+    CHECK(c["n_group"] == 8);
+    CHECK(c["topk_group"] == 4);
+    CHECK(c["routed_scaling_factor"] == 2.5);
+    CHECK(c["n_shared_experts"] == 1);
 
     CHECK(
         refusal("gpt2",
