@@ -200,6 +200,7 @@ TEST_SUITE("llm/convert") {
       CHECK(refusal(10'000'000, added).find("token 'far' has the id 10000000") != text.npos);
       CHECK(refusal(2, added) == "converted");
       CHECK(refusal(1000, added) == "converted");
+      CHECK(refusal(1, added).find("tokens 'b' and 'far' have the id 1; expected") != text.npos);
     }
   }
 }
