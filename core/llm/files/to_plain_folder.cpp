@@ -3,13 +3,10 @@
 // them.
 #include <cmath>
 #include <filesystem>
-#include <set>
 
-#include "llm/arch/step.hpp"
+#include "llm/files/check_tensors.hpp"
 #include "llm/files/convert.hpp"
-#include "llm/files/folder.hpp"
 #include "llm/files/folder_writer.hpp"
-#include "llm/model_files.hpp"
 
 namespace tenon::llm::files {
 namespace {
@@ -24,8 +21,7 @@ class ToPlainFolder {
       : from_(from),
         to_(to),
         options_(options),
-        model_(parse_config(from_.config().dump(-1, ' ', false, Json::error_handler_t::replace),
-                            from_.config_file())),
+        model_(engine_config(from_)),
         type_(options.type.empty() ? from_.own_type() : options.type) {
     if (type_ != "F32" && type_ != "F16" && type_ != "BF16")
       throw Error(TENON_INVALID_ARGUMENT,
@@ -57,29 +53,10 @@ class ToPlainFolder {
     return becomes ? target() : entry.type.dtype;
   }
 
-  // Refuses tensors that opening the written folder would refuse. Returns those to leave out: old
-  // files have biases of zeros beside all quantized weights, also where the model has none.
-  std::set<std::string, std::less<>> check_tensors() const {
-    TensorSource written;
-    for (const auto& [name, entry] : from_.tensors())
-      written.types.emplace(name, TensorType(dtype_of(entry), entry.type.dims));
-    std::set<std::string, std::less<>> left_out;
-    try {
-      Weights weights(std::move(written));
-      step_graph(model_, {.capacity = 1, .hidden = model_.headless}, weights);
-      weights.check_unused([&](const std::string& name) {
-        if (from_.is_empty_bias(name)) left_out.insert(name);
-        return left_out.contains(name) || is_harmless_tensor(name, model_);
-      });
-    } catch (const Error& e) {
-      throw Error(e.code(), from_.path() + ": " + e.what());
-    }
-    return left_out;
-  }
-
   void plan() {
     const bool inputs_are_rows = model_.architecture->model_type == "gpt2";
-    const auto left_out = check_tensors();
+    const auto left_out =
+        check_tensors(from_, model_, [this](const auto& entry) { return dtype_of(entry); });
     for (const auto& [name, entry] : from_.tensors()) {
       if (left_out.contains(name)) continue;
       const bool changes =

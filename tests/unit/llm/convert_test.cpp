@@ -126,17 +126,18 @@ TEST_SUITE("llm/convert") {
     const std::string mixer = kLayer + "mixer.", to = f.path + "/plain";
     save_mamba(f);
     f.add(mixer + "A_log", {8, 1});
-    const auto refusal = [&] {
+    const auto converted = [&](const auto& convert, const std::string& made) {
       f.store.save(TENON_SPACE_WEIGHT, f.path + "/model/model.safetensors");
       try {
-        folder_to_folder(f.path + "/model", to, {});
+        convert(f.path + "/model", made, ConvertOptions{});
       } catch (const Error& e) {
-        CHECK(!std::filesystem::exists(to));
+        CHECK(!std::filesystem::exists(made));
         return std::string(e.what());
       }
-      std::filesystem::remove_all(to);
+      std::filesystem::remove_all(made);
       return std::string("accepted");
     };
+    const auto refusal = [&] { return converted(folder_to_folder, to); };
     CHECK(refusal() == "accepted");
     // The last number of each row is behind what weight_shape says.
     Json config = mamba_config();
@@ -156,7 +157,9 @@ TEST_SUITE("llm/convert") {
       const int64_t dims[] = {16, columns};
       f.store.set(TENON_SPACE_WEIGHT, mixer + "in_proj.weight_shape", {i64, {2}}, dims,
                   sizeof dims);
-      return refusal();
+      const std::string what = refusal();
+      CHECK(converted(folder_to_gguf, to + ".gguf") == what);
+      return what;
     };
     CHECK(shaped(4) == "accepted");
     CHECK(shaped(3) == f.path + "/model: weight '" + mixer +
