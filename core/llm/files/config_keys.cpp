@@ -293,6 +293,11 @@ RopeConfig read_rope(const Json& config, const std::string& file) {
     if (const auto local = field<Json>(*all, "sliding_attention", file))
       rope.local_theta = field<double>(*local, "rope_theta", file).value_or(rope.local_theta);
   }
+  // A number beside the object counts more than that in it. longrope() looks there itself.
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  if (rope.type == "llama3" || rope.type == "yarn")
+    if (const auto beside = field<int64_t>(config, kOriginal, file))
+      rope.scaling[kOriginal] = *beside;
   return rope;
 }
 

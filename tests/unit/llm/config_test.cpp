@@ -152,6 +152,10 @@ TEST_SUITE("llm/config") {
     CHECK(c.head_dim == 128);
     CHECK(c.rope.query_beta == 0.1);
     CHECK(c.rope.original_context == 16384);
+    // transformers would take yarn then.
+    CHECK(refusal(with(llama(), {{"model_type", "ministral3"}, {"architectures", nullptr}}),
+                  TENON_UNSUPPORTED)
+              .find("'rope_parameters' is not supported; expected an object") != std::string::npos);
     Json bad = rope;
     bad["llama_4_scaling_beta"] = -1;
     CHECK(refusal(with(llama(), {{"model_type", "ministral3"},

@@ -248,6 +248,12 @@ TEST_SUITE("llm/files") {
         {"beta_fast", 24.0},          {"mscale", 1.0},  {"mscale_all_dim", 0.5},
         {"llama_4_scaling_beta", 0.1}};
     CHECK(there_and_back("ministral3", {{"rope_scaling", rope}})["rope_scaling"] == rope);
+    const Json plain{{"rope_type", "default"}};
+    CHECK(there_and_back("ministral3", {{"rope_scaling", plain}})["rope_scaling"] == plain);
+    Json short_rope = {{"rope_type", "yarn"}, {"factor", 16.0}};
+    c = there_and_back("llama",
+                       {{"rope_scaling", short_rope}, {"original_max_position_embeddings", 256}});
+    CHECK(c["rope_scaling"]["original_max_position_embeddings"] == 256);
     c = there_and_back("qwen2_moe", {{"num_experts", 8},
                                      {"num_experts_per_tok", 2},
                                      {"moe_intermediate_size", 48},

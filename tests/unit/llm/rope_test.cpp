@@ -91,6 +91,24 @@ TEST_SUITE("llm/rope") {
     CHECK_THROWS_WITH_AS(read(fewer), doctest::Contains("expected 4 numbers"), Error);
   }
 
+  TEST_CASE("the original context beside the object counts, also for yarn and llama3") {
+    const auto beside = [](Json object) {
+      const Json j = {{"original_max_position_embeddings", 32}, {"rope_parameters", object}};
+      ConfigReader r(j, "config.json");
+      const RopeConfig rope = read_rope(r, 8, 128);
+      r.refuse_unread();
+      return rope.original_context;
+    };
+    Json llama3 = {
+        {"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 1}, {"high_freq_factor", 4}};
+    Json yarn = {{"rope_type", "yarn"}, {"factor", 4}};
+    CHECK(beside(llama3) == 32);
+    CHECK(beside(yarn) == 32);
+    yarn["original_max_position_embeddings"] = 64;
+    CHECK(beside(yarn) == 32);
+    CHECK(read(yarn).original_context == 64);
+  }
+
   TEST_CASE("dynamic: plain within the original context, refused beyond it") {
     const RopeConfig rope = read({{"rope_type", "dynamic"}, {"factor", 2}});
     check(rope.frequencies(128), {1, 0.1, 0.01, 0.001});
