@@ -283,6 +283,10 @@ int64_t usual_query_scalar(const Json& config, const Family& family, const std::
 
 RopeConfig read_rope(const Json& config, const std::string& file) {
   RopeConfig rope;
+  // Of files that leave it out, as transformers and the engine have it.
+  const std::string type = field<std::string>(config, "model_type", file).value_or("");
+  if (type == "mixtral" || type == "gemma3_text" || type == "ministral3") rope.theta = 1e6;
+  if (type == "smollm3") rope.theta = 2e6;
   rope.theta = field<double>(config, "rope_theta", file).value_or(rope.theta);
   rope.local_theta = field<double>(config, "rope_local_base_freq", file).value_or(rope.local_theta);
   if (const auto scaling = field<Json>(config, "rope_scaling", file))

@@ -40,7 +40,8 @@ Json there_and_back(const std::string& model_type, const Json& changes) {
   const Folder folder;
   const std::string path = folder.path + "/m.gguf", file = "config.json";
   const Family& family = family_of_folder(model_type, file);
-  const Json from = config(changes);
+  Json from = config(changes);
+  from["model_type"] = model_type;
   GgufWriter out(path);
   out.set("general.architecture", family.gguf);
   set_config_keys(out, family, from, file);
@@ -248,6 +249,9 @@ TEST_SUITE("llm/files") {
         {"beta_fast", 24.0},          {"mscale", 1.0},  {"mscale_all_dim", 0.5},
         {"llama_4_scaling_beta", 0.1}};
     CHECK(there_and_back("ministral3", {{"rope_scaling", rope}})["rope_scaling"] == rope);
+    CHECK(there_and_back("smollm3", Json::object())["rope_theta"] == 2e6);
+    CHECK(there_and_back("gemma3_text", Json::object())["rope_theta"] == 1e6);
+    CHECK(there_and_back("llama", Json::object())["rope_theta"] == 1e4);
     const Json plain{{"rope_type", "default"}};
     CHECK(there_and_back("ministral3", {{"rope_scaling", plain}})["rope_scaling"] == plain);
     Json short_rope = {{"rope_type", "yarn"}, {"factor", 16.0}};
