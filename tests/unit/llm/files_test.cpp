@@ -143,6 +143,9 @@ TEST_SUITE("llm/files") {
     CHECK(c["layer_types"][6] == "sliding_attention");
     c = there_and_back("gemma2",
                        {{"attn_logit_softcapping", 50.0}, {"final_logit_softcapping", 30.0}});
+    CHECK(c["query_pre_attn_scalar"] == 256);
+    CHECK(refusal("gemma2", {{"attn_logit_softcapping", nullptr}}) ==
+          "config.json: 'attn_logit_softcapping': null has no form in GGUF for this model_type");
     CHECK(c["attn_logit_softcapping"] == 50.0);
     CHECK(c["final_logit_softcapping"] == 30.0);
     c = there_and_back("qwen3_moe", {{"num_experts", 8},
@@ -258,6 +261,11 @@ TEST_SUITE("llm/files") {
     c = there_and_back("llama",
                        {{"rope_scaling", short_rope}, {"original_max_position_embeddings", 256}});
     CHECK(c["rope_scaling"]["original_max_position_embeddings"] == 256);
+    short_rope.erase("factor");
+    c = there_and_back("llama", {{"rope_scaling", short_rope},
+                                 {"max_position_embeddings", 2048},
+                                 {"original_max_position_embeddings", 256}});
+    CHECK(c["rope_scaling"]["factor"] == 8.0);
     c = there_and_back("qwen2_moe", {{"num_experts", 8},
                                      {"num_experts_per_tok", 2},
                                      {"moe_intermediate_size", 48},
