@@ -20,6 +20,8 @@ class BlockPool {
 
   int64_t count() const { return static_cast<int64_t>(blocks_.size()); }
   int64_t size() const { return size_; }
+  // Blocks without users that nobody can find.
+  int64_t free() const { return static_cast<int64_t>(free_.size()); }
   // Blocks that take() can give.
   int64_t available() const { return static_cast<int64_t>(free_.size() + idle_.size()); }
 

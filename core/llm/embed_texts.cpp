@@ -82,12 +82,18 @@ struct Engine::Embedding {
   size_t together(std::span<const size_t> left) const {
     const CacheShape& shape = p.cache->shape();
     const int64_t length = length_of(size_of(texts[left[0]]));
+    // To read texts together is worth no prefix of a chat. Where one must go in any case, a few go, so
+    // that the following texts have room.
+    const int64_t free = p.cache->free();
+    const int64_t room =
+        free > 0 ? free
+                 : std::min<int64_t>(p.cache->available(), kBatches[std::size(kBatches) - 1]);
     size_t count = 0;
     int64_t blocks = 0;
     while (length > 0 && count < std::min(left.size(), sequences.size())) {
       const int64_t size = size_of(texts[left[count]]);
       if (length_of(size) != length) break;
-      if (shape.block > 0 && (blocks += shape.blocks_of(size)) > p.cache->available()) break;
+      if (shape.block > 0 && (blocks += shape.blocks_of(size)) > room) break;
       ++count;
     }
     for (const size_t batch : kBatches)

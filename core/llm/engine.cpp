@@ -38,6 +38,11 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
                                        std::string(sdk::dtype_name(p.options.cache)) +
                                        " is for the cpu; expected f32, f16 or bf16 on device '" +
                                        options.device + "'");
+  if (in_blocks(p.options.cache) && p.config.recurrent())
+    throw Error(TENON_UNSUPPORTED,
+                "engine: a cache of " + std::string(sdk::dtype_name(p.options.cache)) +
+                    " (--cache): expected a model with keys and values; '" +
+                    std::string(p.config.architecture->model_type) + "' has none");
   if (options.products == Products::device)
     p.options.products = on_cpu ? Products::int8 : Products::compute;
   if (!options.candidates) p.options.candidates = !on_cpu;

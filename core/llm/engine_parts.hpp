@@ -160,7 +160,8 @@ struct Engine::Parts {
       run.set("slot", slot);
     }
     run.run();
-    for (const Part& p : parts) cache->append(p.slot, p.tokens);
+    // Texts to embed leave no prefix: it would take the memory of one that a chat comes back to.
+    for (const Part& p : parts) cache->append(p.slot, p.tokens, !key.hidden);
     return run;
   }
 

@@ -44,10 +44,10 @@ int64_t SequenceCache::row(int64_t slot, int64_t position) const {
          position % shape_.block;
 }
 
-void SequenceCache::append(int64_t slot, std::span<const int64_t> tokens) {
+void SequenceCache::append(int64_t slot, std::span<const int64_t> tokens, bool findable) {
   Slot& s = at(slot);
   s.tokens.insert(s.tokens.end(), tokens.begin(), tokens.end());
-  if (shape_.block == 0) return;
+  if (shape_.block == 0 || !findable) return;
   for (auto i = static_cast<int64_t>(s.serials.size()); (i + 1) * shape_.block <= length(slot); ++i)
     s.serials.push_back(pool_.enter(s.blocks[static_cast<size_t>(i)],
                                     i == 0 ? BlockPool::kStart : s.serials.back(),

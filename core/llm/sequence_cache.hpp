@@ -39,6 +39,8 @@ class SequenceCache {
   // Blocks that so many more tokens of a slot need, and blocks that can be had; 0 without blocks.
   int64_t needed(int64_t slot, int64_t more) const;
   int64_t available() const { return shape_.block > 0 ? pool_.available() : 0; }
+  // Those of them that hold no prefix which a sequence could begin with.
+  int64_t free() const { return shape_.block > 0 ? pool_.free() : 0; }
   // Makes room for `more` tokens behind those of a slot. Throws tenon::Error (OUT_OF_MEMORY), and
   // changes nothing, if there are not enough blocks.
   void reserve(int64_t slot, int64_t more);
@@ -46,8 +48,9 @@ class SequenceCache {
   int64_t row(int64_t slot, int64_t position) const;
   const std::vector<int64_t>& blocks(int64_t slot) const { return at(slot).blocks; }
 
-  // The rows of these tokens, which have room, are written.
-  void append(int64_t slot, std::span<const int64_t> tokens);
+  // The rows of these tokens, which have room, are written. findable: other slots may begin with their
+  // blocks, also after this one has dropped them. Else the next append() that is findable makes them so.
+  void append(int64_t slot, std::span<const int64_t> tokens, bool findable = true);
   // Forgets the tokens behind the first `length` ones. Rows to copy: of a block that others use.
   // Throws as reserve().
   std::optional<RowCopy> truncate(int64_t slot, int64_t length);

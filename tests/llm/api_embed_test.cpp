@@ -94,6 +94,49 @@ TEST_SUITE("llm/api embeddings") {
       }
   }
 
+  TEST_CASE("embed: short texts of one length are one run") {
+    const auto runs = [](Engine& e, const std::vector<Tokens>& texts) {
+      std::vector<uint64_t> read;  // before each run
+      e.embed(texts, {.progress = [&](uint64_t at, uint64_t) { return read.push_back(at), true; }});
+      return read;
+    };
+    Engine e(rig().runtime, path_of("tiny"), {.device = "cpu", .slots = 8});
+    const std::vector<Tokens> eight(8, Tokens{65, 66, 67});
+    CHECK(runs(e, eight) == std::vector<uint64_t>{0});
+    // Texts of 3 and 4 tokens are one length, those of 5 another one.
+    std::vector<Tokens> two = eight;
+    for (size_t i = 0; i < 8; ++i) two[i].push_back(68), two.push_back({65, 66, 67, 68, 69});
+    two[2].pop_back();
+    CHECK(runs(e, two) == std::vector<uint64_t>{0, 40});
+    CHECK(runs(e, std::vector<Tokens>(4, long_text(64))) == std::vector<uint64_t>{0, 64, 128, 192});
+    CHECK(runs(e, std::vector<Tokens>(36, Tokens{65})) == std::vector<uint64_t>{0, 32});
+  }
+
+  TEST_CASE("embed: a prefix of a chat stays in the cache while there are other blocks") {
+    // Six blocks of 96 tokens.
+    Engine e(rig().runtime, path_of("tiny"), {.device = "cpu", .slots = 2, .cache_tokens = 512});
+    const Tokens chat = long_text(300);
+    const auto cached = [&] {
+      Generation g = e.generate(chat, {.max_tokens = 1, .ignore_end = true});
+      const auto tokens = g.next().cached_tokens;
+      e.clear(0);
+      return tokens;
+    };
+    const auto texts = [](size_t count, size_t size) {
+      std::vector<Tokens> all(count, long_text(size));
+      for (size_t i = 0; i < count; ++i) all[i][0] = static_cast<int32_t>(100 + i);
+      return all;
+    };
+    CHECK(cached() == 0);
+    CHECK(cached() == 288);
+    e.embed(texts(12, 5));
+    CHECK(cached() == 288);
+    e.embed(texts(3, 200));
+    CHECK(cached() == 288);
+    e.embed(texts(1, 400));  // five blocks
+    CHECK(cached() == 96);
+  }
+
   TEST_CASE("embed: pooling") {
     Engine& e = rig().engine;
     CHECK(e.facts().pooling == Pooling::mean);

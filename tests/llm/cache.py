@@ -70,6 +70,11 @@ def refused(place):
                           capture_output=True, text=True)
     check("heads that are no multiple of 32 are refused",
           done.returncode == 1 and "head_dim" in done.stderr and "q8_0, got 8" in done.stderr, done.stderr)
+    (folder / "config.json").write_text(json.dumps({"model_type": "mamba", "hidden_size": 32, "num_hidden_layers": 1, "vocab_size": 262}))
+    for cache in ["bench", "--prefill", "4"], ["run", "--prompt", "Hi"]:
+        done = subprocess.run([TENON, "llm", cache[0], folder, "--device", "cpu", *cache[1:], "--cache", "q8_0"], capture_output=True, text=True)
+        check(f"a model without keys and values: {cache[0]}",
+              done.returncode == 1 and "(--cache)" in done.stderr and "'mamba' has none" in done.stderr, done.stderr)
     done = subprocess.run([TENON, "llm", "run", folder, "--device", "cpu", "--prompt", "Hi", "--compute", "q8_0"],
                           capture_output=True, text=True)
     check("activations have no blocks", done.returncode == 2 and "--compute" in done.stderr, done.stderr)

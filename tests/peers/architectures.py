@@ -19,7 +19,7 @@ CONVERTED = {"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemm
              "deepseek_v2", "deepseek_v3", "gemma", "granite", "smollm3", "olmo2", "qwen2_moe", "ministral3"}
 # What GGUF has no key for.
 NOT_CONVERTED = {"llama_dynamic", "qwen2_window", "llama_head_dim", "qwen3_moe", "phi3_partial_rotary", "gemma3",
-                 "gpt2_scaled", "deepseek_v3_yarn", "smollm3_window"}
+                 "gpt2_scaled", "deepseek_v3_yarn", "smollm3_window", "qwen3_moe_top1"}
 VOCAB, LENGTH = 96, 40
 SIZES = dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=112, num_hidden_layers=3, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=128, eos_token_id=1, bos_token_id=0, pad_token_id=0)
@@ -67,6 +67,9 @@ def cases():
         "gpt2_scaled": (T.GPT2Config(vocab_size=VOCAB, n_embd=64, n_layer=3, n_head=4, n_positions=128, n_inner=80,
                                      eos_token_id=1, bos_token_id=0, scale_attn_by_inverse_layer_idx=True), []),
         "mixtral": (T.MixtralConfig(**SIZES, num_local_experts=4, sliding_window=11), []),
+        "mixtral_top1": (T.MixtralConfig(**SIZES, num_local_experts=3, num_experts_per_tok=1, sliding_window=None), []),
+        "qwen3_moe_top1": (T.Qwen3MoeConfig(**SIZES, head_dim=16, num_experts=4, num_experts_per_tok=1, moe_intermediate_size=32,
+                                            norm_topk_prob=True), []),
         "deepseek_v2": (T.DeepseekV2Config(**LATENT, routed_scaling_factor=1.5), []),
         "deepseek_v2_groups": (T.DeepseekV2Config(**LATENT | dict(q_lora_rank=None), n_group=4, topk_group=2,
                                                   topk_method="group_limited_greedy", rope_parameters=YARN |

@@ -60,18 +60,13 @@ Products products_of(uint32_t products) {
   }
 }
 
-tenon_dtype compute_of(tenon_dtype dtype) {
-  constexpr tenon_dtype kChoices[] = {TENON_DTYPE_NONE, tenon::f32, tenon::f16, tenon::bf16};
-  if (std::ranges::find(kChoices, dtype) == std::end(kChoices))
-    refuse("compute: expected f32, f16 or bf16, got dtype " + std::to_string(dtype));
-  return dtype;
-}
-
-tenon_dtype cache_of(tenon_dtype dtype) {
-  constexpr tenon_dtype kChoices[] = {TENON_DTYPE_NONE, tenon::f32, tenon::f16, tenon::bf16,
-                                      TENON_DTYPE_Q8_0};
-  if (std::ranges::find(kChoices, dtype) == std::end(kChoices))
-    refuse("cache: expected f32, f16, bf16 or q8_0, got dtype " + std::to_string(dtype));
+tenon_dtype dtype_of(const char* option, tenon_dtype dtype, bool may_be_blocks) {
+  constexpr tenon_dtype kPlain[] = {TENON_DTYPE_NONE, tenon::f32, tenon::f16, tenon::bf16};
+  if (std::ranges::find(kPlain, dtype) == std::end(kPlain) &&
+      !(may_be_blocks && dtype == TENON_DTYPE_Q8_0))
+    refuse(std::string(option) + ": expected f32, f16" +
+           (may_be_blocks ? ", bf16 or q8_0" : " or bf16") + ", got dtype " +
+           std::to_string(dtype));
   return dtype;
 }
 
@@ -82,8 +77,8 @@ EngineOptions options_of(const tenon_llm_options& o) {
   out.context = o.context;
   if (o.slots) out.slots = o.slots;
   out.products = products_of(o.products);
-  out.compute = compute_of(o.compute);
-  out.cache = cache_of(o.cache);
+  out.compute = dtype_of("compute", o.compute, false);
+  out.cache = dtype_of("cache", o.cache, true);
   if (o.cache_tokens < 0)
     refuse("cache_tokens: expected 0 or more, got " + std::to_string(o.cache_tokens));
   out.cache_tokens = o.cache_tokens;

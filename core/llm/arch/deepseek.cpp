@@ -12,7 +12,8 @@
 namespace tenon::llm {
 namespace {
 
-void read_common(ConfigReader& r, ModelConfig& c) {
+// What config.json leaves out has the value that transformers gives the family.
+void read_common(ConfigReader& r, ModelConfig& c, bool v3) {
   LatentConfig& l = c.latent;
   l.rope_dim = r.size("qk_rope_head_dim", 64, 1 << 16);
   read_decoder(r, c, {.head_dim = l.rope_dim});
@@ -34,11 +35,12 @@ void read_common(ConfigReader& r, ModelConfig& c) {
   MoeConfig& m = c.moe;
   m.experts = r.size("n_routed_experts", {}, 1 << 16);
   m.ffn = r.size("moe_intermediate_size");
-  const int64_t shared = r.integer("n_shared_experts", 0);
+  const int64_t shared =
+      r.is_null("n_shared_experts") ? 0 : r.integer("n_shared_experts", v3 ? 1 : 2);
   if (shared < 0 || shared > 64) r.refuse("n_shared_experts", "0 to 64");
   m.shared_ffn = m.ffn * shared;
   m.per_token = r.size("num_experts_per_tok", {}, m.experts);
-  m.scaling = r.positive("routed_scaling_factor", 1);
+  m.scaling = r.positive("routed_scaling_factor", v3 ? 2.5 : 1);
   if (r.size("moe_layer_freq", 1) != 1) r.refuse("moe_layer_freq", "1");
   r.ignore({"ep_size", "aux_loss_alpha", "seq_aux"});  // of training
 }
@@ -48,22 +50,22 @@ void read_sparse_layers(ConfigReader& r, ModelConfig& c, int64_t otherwise) {
   for (int64_t i = 0; i < c.layers; ++i) c.sparse[static_cast<size_t>(i)] = i >= dense;
 }
 
-void read_groups(ConfigReader& r, ModelConfig& c) {
+void read_groups(ConfigReader& r, ModelConfig& c, int64_t groups, int64_t used) {
   MoeConfig& m = c.moe;
-  m.groups = r.size("n_group", 1, m.experts);
-  m.groups_per_token = r.size("topk_group", 1, m.groups);
+  m.groups = r.size("n_group", groups, m.experts);
+  m.groups_per_token = r.size("topk_group", used, m.groups);
   if (m.experts % m.groups != 0) r.refuse("n_group", "a divisor of n_routed_experts");
   if (m.per_token > m.groups_per_token * (m.experts / m.groups))
     r.refuse("num_experts_per_tok", "at most the experts of topk_group groups");
 }
 
 void read_v2(ConfigReader& r, ModelConfig& c) {
-  read_common(r, c);
+  read_common(r, c, false);
   read_sparse_layers(r, c, 0);
   c.mlp_bias = r.flag("mlp_bias", false);
   const std::string method = r.text("topk_method", "greedy");
   if (method == "group_limited_greedy")
-    read_groups(r, c);
+    read_groups(r, c, 1, 1);
   else if (method == "greedy")
     r.ignore({"n_group", "topk_group"});
   else
@@ -74,9 +76,9 @@ void read_v2(ConfigReader& r, ModelConfig& c) {
 }
 
 void read_v3(ConfigReader& r, ModelConfig& c) {
-  read_common(r, c);
+  read_common(r, c, true);
   read_sparse_layers(r, c, 3);
-  read_groups(r, c);
+  read_groups(r, c, 8, 4);
   MoeConfig& m = c.moe;
   if (m.experts / m.groups < 2) r.refuse("n_group", "groups of at least two experts");
   m.normalize = r.flag("norm_topk_prob", true);

@@ -53,7 +53,13 @@ Value experts(Step& p, Value x, const ExpertNames& names, Value residual) {
                                                      .logits = logits,
                                                      .bias = bias},
                               names.router + ".choice");
-  const Value ids = p.reshape(routes[0], {chosen}), weight = p.reshape(routes[1], {chosen});
+  const Value ids = p.reshape(routes[0], {chosen});
+  // The op leaves a single weight as it is; models divide it by itself.
+  const Value weight =
+      m.normalize && m.per_token == 1
+          ? p.g.constant<float>({chosen}, std::vector<float>(static_cast<size_t>(chosen),
+                                                             static_cast<float>(m.scaling)))
+          : p.reshape(routes[1], {chosen});
   // Each token once for each of its experts.
   const Value repeated = p.reshape(p.g.add(op::expand{.shape = {rows, m.per_token, c.dim},
                                                       .x = p.reshape(flat, {rows, 1, c.dim})}),

@@ -52,6 +52,7 @@ void read_ropes(ConfigReader& r, ModelConfig& c) {
        {std::pair("full_attention", &c.rope), std::pair("sliding_attention", &c.local_rope)})
     if (std::optional<ConfigReader> one = both->object(key)) {
       read_rope_object(*one, *rope, c.context);
+      if (rope->dims != c.head_dim) refuse_partial(*one);
       check_rope(*rope, one->where());
     }
   both->refuse_unread();
@@ -62,7 +63,7 @@ void read_gemma3(ConfigReader& r, ModelConfig& c) {
   read_gemma(r, c);
   read_ropes(r, c);
   c.qk_norm = true;
-  c.attention_softcap = read_cap(r, "attn_logit_softcapping", 0);
+  r.expect_nothing("attn_logit_softcapping");  // transformers reads it, and caps nothing
   c.logit_softcap = read_cap(r, "final_logit_softcapping", 0);
   r.ignore({"_sliding_window_pattern"});
   const int64_t pattern = r.size("sliding_window_pattern", 6);

@@ -20,6 +20,9 @@ void read_mistral(ConfigReader& r, ModelConfig& c) {
 
 void read_ministral3(ConfigReader& r, ModelConfig& c) {
   read_decoder(r, c, {.norm_eps = 1e-5, .head_dim = 128});
+  // transformers would scale the embedding of a file that says nothing.
+  if (!r.has("rope_parameters") && !r.has("rope_scaling"))
+    r.refuse("rope_parameters", "an object, also for rope_type 'default'");
   c.rope = read_rope(r, c.head_dim, c.context, 1e6);
   read_window(r, c, 0);
 }

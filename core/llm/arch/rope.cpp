@@ -40,9 +40,16 @@ void scale_yarn(const RopeConfig& r, std::vector<double>& frequencies) {
   }
 }
 
+// A number beside the object, which has been read, counts more than that in it.
+void read_original_context(ConfigReader& r, RopeConfig& rope, std::optional<int64_t> otherwise) {
+  constexpr const char* kKey = "original_max_position_embeddings";
+  if (rope.original_context > 0) return r.ignore({kKey});
+  rope.original_context = r.size(kKey, otherwise, int64_t{1} << 30);
+}
+
 void read_yarn(ConfigReader& r, RopeConfig& rope, int64_t context) {
   rope.type = RopeConfig::Type::yarn;
-  rope.original_context = r.size("original_max_position_embeddings", context, int64_t{1} << 30);
+  read_original_context(r, rope, context);
   rope.factor = r.positive(
       "factor", static_cast<double>(context) / static_cast<double>(rope.original_context));
   rope.beta_fast = r.positive("beta_fast", 32);
@@ -59,8 +66,7 @@ void read_yarn(ConfigReader& r, RopeConfig& rope, int64_t context) {
 
 void read_longrope(ConfigReader& r, RopeConfig& rope, int64_t context) {
   rope.type = RopeConfig::Type::longrope;
-  if (rope.original_context == 0 || r.has("original_max_position_embeddings"))
-    rope.original_context = r.size("original_max_position_embeddings", context, int64_t{1} << 30);
+  read_original_context(r, rope, context);
   rope.short_factor = r.numbers("short_factor");
   rope.long_factor = r.numbers("long_factor");
   rope.factor = r.positive(
@@ -139,7 +145,7 @@ void read_rope_object(ConfigReader& r, RopeConfig& rope, int64_t context) {
     rope.factor = r.positive("factor");
     rope.low_freq_factor = r.positive("low_freq_factor");
     rope.high_freq_factor = r.positive("high_freq_factor");
-    rope.original_context = r.size("original_max_position_embeddings", {}, int64_t{1} << 30);
+    read_original_context(r, rope, {});
   } else if (name == "yarn") {
     read_yarn(r, rope, context);
   } else if (name == "longrope" || name == "su") {
@@ -157,7 +163,11 @@ void read_rope_object(ConfigReader& r, RopeConfig& rope, int64_t context) {
   r.refuse_unread();
 }
 
-RopeConfig read_rope(ConfigReader& r, int64_t dims, int64_t context, double theta) {
+void refuse_partial(const ConfigReader& r) {
+  r.refuse("partial_rotary_factor", "1 for this model_type");
+}
+
+RopeConfig read_rope(ConfigReader& r, int64_t dims, int64_t context, double theta, bool partial) {
   RopeConfig rope;
   rope.dims = dims;
   rope.theta = r.positive("rope_theta", theta);
@@ -168,13 +178,15 @@ RopeConfig read_rope(ConfigReader& r, int64_t dims, int64_t context, double thet
     r.refuse("rope_scaling", "only one of rope_scaling and rope_parameters");
   const char* const key = r.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   r.ignore({"rope_parameters", "rope_scaling"});
-  // Phi-3 has this beside the object.
+  // Phi-3 has this beside the object, and others may.
   if (r.has("original_max_position_embeddings"))
     rope.original_context = r.size("original_max_position_embeddings", {}, int64_t{1} << 30);
   std::optional<ConfigReader> object = r.object(key);
   if (!object || !object->has("partial_rotary_factor"))
     rope.dims = static_cast<int64_t>(static_cast<double>(dims) * part);
   if (object) read_rope_object(*object, rope, context);
+  if (!partial && rope.dims != dims)
+    refuse_partial(object && object->has("partial_rotary_factor") ? *object : r);
   check_rope(rope, r.where());
   return rope;
 }

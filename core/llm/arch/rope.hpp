@@ -36,8 +36,12 @@ struct RopeConfig {
 };
 
 // Reads rope_theta, rope_scaling and rope_parameters. dims: of a head, before partial_rotary_factor.
-// context: max_position_embeddings.
-RopeConfig read_rope(ConfigReader& r, int64_t dims, int64_t context, double theta = 10000);
+// context: max_position_embeddings. partial: whether a part of a head may be rotated.
+RopeConfig read_rope(ConfigReader& r, int64_t dims, int64_t context, double theta = 10000,
+                     bool partial = false);
+// Throws for the key partial_rotary_factor. transformers ignores it where the family has no such part,
+// or fails.
+[[noreturn]] void refuse_partial(const ConfigReader& r);
 // Reads one object of rope parameters into `rope`; its keys are all known or refused.
 void read_rope_object(ConfigReader& r, RopeConfig& rope, int64_t context);
 // Checks what has been read.

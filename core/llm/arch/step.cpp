@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a step: inputs, weights, products, norms, rope, and the caches.
+// The parts of a step: inputs, weights, products, norms and rope.
 #include "llm/arch/step.hpp"
 
 #include <algorithm>
@@ -279,109 +279,7 @@ Value Step::layer_end(Value x, Value y) {
   return y;
 }
 
-// ---- The cache
-
-Value Step::positions() {
-  if (positions_) return positions_;
-  if (s.whole)
-    return positions_ = g.add(op::iota{.shape = {1, s.time}, .axis = 1, .dtype = i64}, "positions");
-  const Value first = reshape(past_, {s.batch, 1});
-  const Value step = g.add(op::iota{.shape = {1, s.time}, .axis = 1, .dtype = i64});
-  // Tokens behind the count may have no place; their results are not used.
-  positions_ = g.add(
-      op::binary{.kind = "min", .a = binary("add", first, step), .b = constant({s.capacity - 1})},
-      "positions");
-  return positions_;
-}
-
-// i64 [batch * time]: the row of each token in a cache [slots * capacity, ..]; behind the count
-// slots * capacity, which the scatter skips.
-Value Step::cache_rows() {
-  if (rows_) return rows_;
-  const Value slot =
-      slot_ ? slot_ : Value(g.add(op::iota{.shape = {s.batch}, .axis = 0, .dtype = i64}));
-  const Value first = reshape(binary("mul", slot, constant({s.capacity})), {s.batch, 1});
-  const Value step = g.add(op::iota{.shape = {1, s.time}, .axis = 1, .dtype = i64});
-  const Value counts =
-      g.add(op::compare{.kind = "lt", .a = step, .b = reshape(count_, {s.batch, 1})});
-  const Value row = binary("add", first, positions());
-  const Value none = constant({s.rows()});  // skipped: out of range
-  rows_ = reshape(g.add(op::where{.cond = counts, .a = row, .b = none}, "cache_rows"),
-                  {s.batch * s.time});
-  return rows_;
-}
-
-Value Step::gather_slots(Value state, const std::string& name) {
-  return slot_ ? Value(g.add(op::gather{.data = state, .indices = slot_}, name)) : state;
-}
-
-Value Step::append(const std::string& name, Value rows, int64_t heads, int64_t dim) {
-  if (in_blocks(s.cache) && dim % tenon_dtype_block(s.cache).elements != 0)
-    throw Error(TENON_UNSUPPORTED, "cache." + name +
-                                       ": expected a head_dim that is a multiple of " +
-                                       std::to_string(tenon_dtype_block(s.cache).elements) +
-                                       ", the block of " + std::string(sdk::dtype_name(s.cache)) +
-                                       ", got " + std::to_string(dim) + "; hint: a cache of f16");
-  if (s.whole) return cast(reshape(rows, {s.batch, s.time, heads, dim}), s.cache);
-  // One axis for slots and tokens: the scatter then writes the rows in place.
-  const TensorType type(s.cache, {s.rows(), heads, dim});
-  const Value state = g.state("cache." + name, type);
-  caches_.push_back({"cache." + name, type});
-  const Value now =
-      g.add(op::scatter{.oob = "skip",
-                        .base = state,
-                        .indices = cache_rows(),
-                        .updates = reshape(cast(rows, s.cache), {s.batch * s.time, heads, dim})},
-            "cache." + name);
-  g.update(state, now);
-  if (table_) return reshape(now, {s.blocks, s.block, heads, dim});
-  return gather_slots(reshape(now, {s.slots, s.capacity, heads, dim}), "cache." + name);
-}
-
-Value Step::attend(Value q, Value keys, Value values, const Attention& options,
-                   const std::string& name) {
-  op::attention a{.layout = "bshd",
-                  .softcap = options.softcap,
-                  .causal = true,
-                  .left_window = options.window > 0 ? options.window - 1 : -1,
-                  // Attention takes one dtype, but keys and values in blocks beside any.
-                  .q = in_blocks(s.cache) ? q : cast(q, s.cache),
-                  .k = keys,
-                  .v = values};
-  if (!s.whole) a.kv_len = binary("add", past_, count_), a.past_len = past_, a.block_table = table_;
-  if (options.scale > 0) a.scale = options.scale;
-  return cast(g.add(a, name), s.compute);
-}
-
-Value Step::recurrent_state(const std::string& name, tenon_dtype dtype, std::vector<int64_t> dims) {
-  dims.insert(dims.begin(), s.slots);
-  if (s.whole)
-    return g.add(op::expand{.shape = dims, .x = cast(g.constant<float>({}, {0.f}), dtype)});
-  const Value state = g.state("cache." + name, {dtype, dims});
-  states_["cache." + name] = state;
-  const Value mine = gather_slots(state, "cache." + name);
-  // A sequence begins with zeros, whatever the slot held before.
-  std::vector<int64_t> ones(dims.size(), 1);
-  ones[0] = s.batch;
-  const Value begins = g.add(op::compare{.kind = "eq", .a = past_, .b = constant({0})});
-  const Value zero = cast(g.constant<float>({}, {0.f}), dtype);
-  return g.add(op::where{.cond = reshape(begins, ones), .a = zero, .b = mine});
-}
-
-void Step::update_state(const std::string& name, Value now) {
-  if (s.whole) return;
-  const Value state = states_.at("cache." + name);
-  const TensorType type = g.type(state);
-  std::vector<int64_t> ones(type.dims.size(), 1);
-  ones[0] = s.batch;
-  const Value reads =
-      reshape(g.add(op::compare{.kind = "gt", .a = count_, .b = constant({0})}), ones);
-  const Value kept =
-      g.add(op::where{.cond = reads, .a = now, .b = gather_slots(state, "cache." + name)});
-  g.update(state, slot_ ? Value(g.add(op::scatter{.base = state, .indices = slot_, .updates = kept},
-                                      "cache." + name))
-                        : kept);
-}
+// ---- Outputs
 
 Value Step::wanted_rows(Value x) {
   const Value flat = reshape(x, {s.batch * s.time, c.dim});

@@ -114,6 +114,8 @@ class Reader {
     if (has("rope.dimension_count") && family_.model_type == "phi3")
       out_["partial_rotary_factor"] =
           static_cast<double>(number("rope.dimension_count")) / static_cast<double>(head);
+    // A file that says nothing would have a scaled embedding.
+    if (family_.model_type == "ministral3") out_["rope_scaling"] = {{"rope_type", "default"}};
     if (model_.has_tensor("rope_freqs.weight")) {
       out_["rope_scaling"] = llama3();
     } else if (model_.has_tensor("rope_factors_long.weight")) {

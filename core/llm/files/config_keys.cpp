@@ -138,8 +138,12 @@ class Keys {
       out_.set("tenon.rope_scaling", all.dump());
     } else if (r.type == "linear" || r.type == "yarn") {
       out_.set(key("rope.scaling.type"), r.type);
-      if (const auto v = number("factor"))
-        out_.set(key("rope.scaling.factor"), static_cast<float>(*v));
+      auto factor = number("factor");
+      // As the engine takes it.
+      if (const auto first = number("original_max_position_embeddings");
+          !factor && r.type == "yarn" && first && *first > 0)
+        factor = field<double>(config_, "max_position_embeddings", file_).value_or(*first) / *first;
+      if (factor) out_.set(key("rope.scaling.factor"), static_cast<float>(*factor));
       if (const auto v = number("original_max_position_embeddings"))
         set("rope.scaling.original_context_length", static_cast<int64_t>(*v));
       if (r.type == "yarn") yarn(r);
@@ -209,12 +213,16 @@ class Keys {
                           ? field<bool>(config_, "use_sliding_window", file_).value_or(false)
                           : true;
     if (window && used && *window > 0) set("attention.sliding_window", *window);
-    for (const char* name : {"attn_logit_softcapping", "final_logit_softcapping"})
+    for (const char* name : {"attn_logit_softcapping", "final_logit_softcapping"}) {
       if (const auto v = field<double>(config_, name, file_))
         out_.set(key(name), static_cast<float>(*v));
-    if (const auto scalar = field<double>(config_, "query_pre_attn_scalar", file_);
-        scalar && *scalar != static_cast<double>(usual_query_scalar(config_, family_, file_)))
-      out_.set(key("attention.scale"), static_cast<float>(1 / std::sqrt(*scalar)));
+      else if (family_.model_type == "gemma2" && config_.contains(name))
+        unsupported(file_, name, "null has no form in GGUF for this model_type");
+    }
+    const bool scales = family_.model_type == "gemma2" || family_.model_type == "gemma3_text";
+    const double scalar = field<double>(config_, "query_pre_attn_scalar", file_).value_or(256);
+    if (scales && scalar != static_cast<double>(usual_query_scalar(config_, family_, file_)))
+      out_.set(key("attention.scale"), static_cast<float>(1 / std::sqrt(scalar)));
     if (family_.model_type == "gemma3_text") set("attention.sliding_window_pattern", pattern());
   }
 
@@ -283,6 +291,10 @@ int64_t usual_query_scalar(const Json& config, const Family& family, const std::
 
 RopeConfig read_rope(const Json& config, const std::string& file) {
   RopeConfig rope;
+  // Of files that leave it out, as transformers and the engine have it.
+  const std::string type = field<std::string>(config, "model_type", file).value_or("");
+  if (type == "mixtral" || type == "gemma3_text" || type == "ministral3") rope.theta = 1e6;
+  if (type == "smollm3") rope.theta = 2e6;
   rope.theta = field<double>(config, "rope_theta", file).value_or(rope.theta);
   rope.local_theta = field<double>(config, "rope_local_base_freq", file).value_or(rope.local_theta);
   if (const auto scaling = field<Json>(config, "rope_scaling", file))
@@ -293,6 +305,11 @@ RopeConfig read_rope(const Json& config, const std::string& file) {
     if (const auto local = field<Json>(*all, "sliding_attention", file))
       rope.local_theta = field<double>(*local, "rope_theta", file).value_or(rope.local_theta);
   }
+  // A number beside the object counts more than that in it. longrope() looks there itself.
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  if (rope.type == "llama3" || rope.type == "yarn")
+    if (const auto beside = field<int64_t>(config, kOriginal, file))
+      rope.scaling[kOriginal] = *beside;
   return rope;
 }
 

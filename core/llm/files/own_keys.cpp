@@ -267,16 +267,19 @@ void set_deepseek_keys(GgufWriter& out, const Family& family, const Json& config
   f.set("leading_dense_block_count", dense_layers(config, family, file));
   f.set("expert_count", f.size("n_routed_experts"));
   f.set("expert_used_count", f.size("num_experts_per_tok"));
-  f.set("expert_shared_count", f.integer("n_shared_experts", 0));
+  const auto shared = config.find("n_shared_experts");
+  f.set("expert_shared_count", shared != config.end() && shared->is_null()
+                                   ? 0
+                                   : f.integer("n_shared_experts", v3 ? 1 : 2));
   f.set("expert_feed_forward_length", f.size("moe_intermediate_size"));
-  f.set_real("expert_weights_scale", f.real("routed_scaling_factor", 1));
+  f.set_real("expert_weights_scale", f.real("routed_scaling_factor", v3 ? 2.5 : 1));
   out.set(f.key("expert_weights_norm"), v3 && f.flag("norm_topk_prob", true));
   f.set("expert_gating_func", v3 ? 2 : 1);  // sigmoid; softmax
   if (!v3) f.expect("norm_topk_prob", false);
   const std::string method = f.text("topk_method", v3 ? "noaux_tc" : "greedy");
   if (method == "greedy") return;
-  f.set("expert_group_count", f.integer("n_group", 1));
-  f.set("expert_group_used_count", f.integer("topk_group", 1));
+  f.set("expert_group_count", f.integer("n_group", v3 ? 8 : 1));
+  f.set("expert_group_used_count", f.integer("topk_group", v3 ? 4 : 1));
 }
 
 void read_deepseek_keys(const Gguf& model, const Family& family, const std::string& file,

@@ -11,6 +11,7 @@
 #include "llm/dims_text.hpp"
 #include "llm/embedding.hpp"
 #include "llm/files/change.hpp"
+#include "llm/files/check_tensors.hpp"
 #include "llm/files/config_keys.hpp"
 #include "llm/files/convert.hpp"
 #include "llm/files/folder.hpp"
@@ -75,6 +76,7 @@ class ToGguf {
   }
 
   Converted convert() {
+    check_quantized();
     plan();
     out_.set("general.architecture", family_.gguf);
     out_.set("general.type", "model");
@@ -100,6 +102,15 @@ class ToGguf {
   }
 
  private:
+  // Quantized weights say themselves what their dims are.
+  void check_quantized() const {
+    if (!folder_.quantized()) return;
+    check_tensors(folder_, engine_config(folder_), [](const ModelFolder::Entry& entry) {
+      const tenon_dtype t = entry.type.dtype;  // a file may mix those that are converted
+      return t == f16 || t == bf16 ? tenon_dtype{f32} : t;
+    });
+  }
+
   // Checkpoints of base models lack the first part of names.
   const ModelFolder::Entry* source(std::string name) {
     const auto* entry = folder_.find(name);

@@ -4,9 +4,8 @@
 #include <cmath>
 #include <filesystem>
 
-#include "llm/arch/config.hpp"
+#include "llm/files/check_tensors.hpp"
 #include "llm/files/convert.hpp"
-#include "llm/files/folder.hpp"
 #include "llm/files/folder_writer.hpp"
 
 namespace tenon::llm::files {
@@ -22,8 +21,7 @@ class ToPlainFolder {
       : from_(from),
         to_(to),
         options_(options),
-        model_(parse_config(from_.config().dump(-1, ' ', false, Json::error_handler_t::replace),
-                            from_.config_file())),
+        model_(engine_config(from_)),
         type_(options.type.empty() ? from_.own_type() : options.type) {
     if (type_ != "F32" && type_ != "F16" && type_ != "BF16")
       throw Error(TENON_INVALID_ARGUMENT,
@@ -55,21 +53,12 @@ class ToPlainFolder {
     return becomes ? target() : entry.type.dtype;
   }
 
-  // Old files have biases of zeros beside all quantized weights; a reader of plain weights would
-  // refuse those that the configuration does not have.
-  bool is_left_out(const std::string& name) const {
-    if (!from_.is_empty_bias(name)) return false;
-    const auto is = [&](const char* part) { return name.ends_with(std::string(part) + ".bias"); };
-    if (is("q_proj") || is("k_proj") || is("v_proj")) return !model_.qkv_bias;
-    if (is("o_proj")) return !model_.o_bias;
-    if (is("gate_proj") || is("up_proj") || is("down_proj")) return !model_.mlp_bias;
-    return is("w1") || is("w2") || is("w3") || is("qkv_proj") || is("gate_up_proj");
-  }
-
   void plan() {
     const bool inputs_are_rows = model_.architecture->model_type == "gpt2";
+    const auto left_out =
+        check_tensors(from_, model_, [this](const auto& entry) { return dtype_of(entry); });
     for (const auto& [name, entry] : from_.tensors()) {
-      if (is_left_out(name)) continue;
+      if (left_out.contains(name)) continue;
       const bool changes =
           options_.changes && options_.changes->plan(name, entry.type.dims, inputs_are_rows);
       tensors_.push_back({name, {dtype_of(entry), entry.type.dims}, [this, e = &entry, changes] {

@@ -76,7 +76,11 @@ class Converter {
       tokens_.resize(static_cast<size_t>(id) + 1);
       types_.resize(tokens_.size(), 0);
     }
-    tokens_[static_cast<size_t>(id)] = text;
+    std::string& there = tokens_[static_cast<size_t>(id)];
+    if (types_[static_cast<size_t>(id)] != 0 && there != text)
+      bad("tokens '" + there.substr(0, 80) + "' and '" + text.substr(0, 80) + "' have the id " +
+          std::to_string(id) + "; expected an id for each");
+    there = text;
     types_[static_cast<size_t>(id)] = type;
     ids_[text] = id;
   }

@@ -127,8 +127,7 @@ void Scheduler::loop() {
       changed_.wait(lock, [&] { return !stopped_.empty() || !waiting_.empty() || busy(); });
       if (!stopped_.empty()) {
         const auto why = std::make_exception_ptr(Error(TENON_CANCELLED, stopped_));
-        for (Slot& s : slots_)
-          if (s.task) std::exchange(s.task, nullptr)->fail(why);
+        for (Slot& s : slots_) fail(s, why);
         for (const auto& t : waiting_) t->fail(why);
         waiting_.clear();
         return;
@@ -144,7 +143,7 @@ void Scheduler::loop() {
       const std::lock_guard lock(mutex_);
       for (Slot& s : slots_) {
         forget(s);
-        if (s.task) std::exchange(s.task, nullptr)->fail(std::current_exception());
+        fail(s, std::current_exception());
       }
     }
   }
@@ -202,7 +201,7 @@ void Scheduler::run_step() {
     const std::lock_guard lock(mutex_);
     for (const Reading& r : plan) {
       forget(slots_[r.slot]);
-      std::exchange(slots_[r.slot].task, nullptr)->fail(std::current_exception());
+      fail(slots_[r.slot], std::current_exception());
     }
     return;
   }
@@ -270,7 +269,7 @@ void Scheduler::advance(Slot& slot, Drawn next) {
     }
   } catch (...) {
     const std::lock_guard lock(mutex_);
-    std::exchange(slot.task, nullptr)->fail(std::current_exception());
+    fail(slot, std::current_exception());
     return;
   }
   if (!text.empty() || finish != Finish::none) task.send(std::move(text), finish);

@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <list>
 #include <memory>
@@ -155,6 +156,7 @@ class Scheduler {
   std::vector<Drawn> draw(std::span<const size_t> slots, std::span<const NextLogits* const> next);
   void advance(Slot& slot, Drawn drawn);
   void free_slot(Slot& slot) { slot.task.reset(); }
+  void fail(Slot& slot, const std::exception_ptr& why);
 
   SchedulerParts parts_;
   SchedulerLimits limits_;

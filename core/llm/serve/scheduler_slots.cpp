@@ -34,6 +34,11 @@ void Scheduler::forget(Slot& slot) {
   }
 }
 
+// Ends the request that has a slot, if there is one, with an error. With the lock.
+void Scheduler::fail(Slot& slot, const std::exception_ptr& why) {
+  if (slot.task) std::exchange(slot.task, nullptr)->fail(why);
+}
+
 // Gives up the sequences of free slots, the oldest one first, until there is room. False if there is
 // not enough without those in use.
 bool Scheduler::make_room(const std::vector<Sequences::Growth>& growths) {

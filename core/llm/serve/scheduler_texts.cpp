@@ -21,10 +21,9 @@ bool Scheduler::give_room(size_t index, int64_t tokens) {
     if (!preempt()) {
       forget(slot);
       const std::lock_guard lock(mutex_);
-      std::exchange(slot.task, nullptr)
-          ->fail(std::make_exception_ptr(
-              Error(TENON_OUT_OF_MEMORY,
-                    "the cache has no room for " + std::to_string(tokens) + " tokens of a text")));
+      fail(slot, std::make_exception_ptr(Error(
+                     TENON_OUT_OF_MEMORY,
+                     "the cache has no room for " + std::to_string(tokens) + " tokens of a text")));
       return false;
     }
     if (!slot.task) return false;  // this one was the youngest
@@ -61,7 +60,7 @@ int64_t Scheduler::read_text(size_t index, int64_t most) {
   } catch (...) {
     forget(slot);
     const std::lock_guard lock(mutex_);
-    std::exchange(slot.task, nullptr)->fail(std::current_exception());
+    fail(slot, std::current_exception());
     return n;
   }
   {
@@ -89,7 +88,7 @@ int64_t Scheduler::read_whole_texts(size_t index, size_t count) {
   } catch (...) {
     forget(slot);
     const std::lock_guard lock(mutex_);
-    std::exchange(slot.task, nullptr)->fail(std::current_exception());
+    fail(slot, std::current_exception());
     return all;
   }
   for (std::vector<float>& v : vectors) send_embedding(slot, std::move(v));

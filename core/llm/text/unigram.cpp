@@ -27,7 +27,7 @@ struct PathMemory : Model::Memory {
 class Unigram final : public Model {
  public:
   Unigram(const Vocab& vocab, const std::vector<double>& scores, UnigramOptions options)
-      : vocab_(vocab), scores_(scores), options_(std::move(options)), bytes_(vocab) {
+      : scores_(scores), options_(std::move(options)), bytes_(vocab) {
     std::vector<std::pair<std::string_view, int32_t>> texts;
     double lowest = std::numeric_limits<double>::infinity();
     for (size_t id = 0; id < vocab.size(); ++id) {
@@ -98,7 +98,6 @@ class Unigram final : public Model {
     out.push_back(options_.unknown);
   }
 
-  const Vocab& vocab_;
   std::vector<double> scores_;
   UnigramOptions options_;
   ByteTokens bytes_;

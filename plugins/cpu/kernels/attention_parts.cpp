@@ -59,14 +59,16 @@ void Decode(const char* from, int64_t step, int64_t rows, int64_t cols, float* t
   const hn::CappedTag<float, 1> one;
   const hn::RebindToSigned<decltype(d)> di;
   const hn::Rebind<int8_t, decltype(d)> d8;
-  constexpr int64_t kLanes = hn::MaxLanes(d), kElements = 32, kBytes = 34;
+  constexpr int64_t kLanes = hn::MaxLanes(d);
+  const tenon_block format = tenon_dtype_block(TENON_DTYPE_Q8_0);
+  const int64_t elements = format.elements, bytes = format.bytes;
   for (int64_t r = 0; r < rows; ++r, from += step) {
     const char* block = from;
-    for (int64_t c = 0; c < cols; c += kElements, block += kBytes, to += kElements) {
+    for (int64_t c = 0; c < cols; c += elements, block += bytes, to += elements) {
       const auto scale = hn::Set(d, hn::GetLane(load(one, reinterpret_cast<const F16*>(block))));
       const auto* level = reinterpret_cast<const int8_t*>(block + 2);
 #pragma GCC unroll 8
-      for (int64_t i = 0; i < kElements; i += kLanes) {
+      for (int64_t i = 0; i < elements; i += kLanes) {
         const auto number = hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d8, level + i)));
         hn::StoreU(hn::Mul(number, scale), d, to + i);
       }

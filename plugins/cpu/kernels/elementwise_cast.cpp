@@ -252,18 +252,19 @@ Kernel block_cast(const sdk::op::cast& n) {
   const sdk::Type& in = n.x.type();
   if (!is_float(in.dtype)) throw Refusal::dtype("x", in.dtype);
   if (!in.dense()) throw Refusal(TENON_REASON_DTYPE, "operand x of a cast to q8_0 is not dense");
-  constexpr int64_t kElements = 32, kBytes = 34;
+  const tenon_block block = tenon_dtype_block(TENON_DTYPE_Q8_0);
+  const int64_t elements = block.elements, bytes = block.bytes;
   Kernel kernel;
   kernel.cost = static_cast<double>(in.elements()) * 2e-9;
-  kernel.run = [=, from = in.dtype, blocks = in.elements() / kElements](const sdk::Call& c) {
+  kernel.run = [=, from = in.dtype, blocks = in.elements() / elements](const sdk::Call& c) {
     const auto* x = c.in<char>(0);
     auto* y = c.out<unsigned char>(0);
-    parallel_for(blocks, grain_for(20 * kElements), [&](int64_t begin, int64_t end) {
+    parallel_for(blocks, grain_for(20 * elements), [&](int64_t begin, int64_t end) {
       for (int64_t b = begin; b < end; ++b) {
-        alignas(64) float numbers[kElements];
-        cast_tile(from, TENON_DTYPE_F32, true, x + b * kElements * element_bytes(from), numbers,
-                  kElements);
-        sdk::encode_q8_0(numbers, y + b * kBytes);
+        alignas(64) float numbers[256];  // the most elements of a block
+        cast_tile(from, TENON_DTYPE_F32, true, x + b * elements * element_bytes(from), numbers,
+                  elements);
+        sdk::encode_q8_0(numbers, y + b * bytes);
       }
     });
   };

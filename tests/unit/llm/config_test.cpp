@@ -152,6 +152,10 @@ TEST_SUITE("llm/config") {
     CHECK(c.head_dim == 128);
     CHECK(c.rope.query_beta == 0.1);
     CHECK(c.rope.original_context == 16384);
+    // transformers would take yarn then.
+    CHECK(refusal(with(llama(), {{"model_type", "ministral3"}, {"architectures", nullptr}}),
+                  TENON_UNSUPPORTED)
+              .find("'rope_parameters' is not supported; expected an object") != std::string::npos);
     Json bad = rope;
     bad["llama_4_scaling_beta"] = -1;
     CHECK(refusal(with(llama(), {{"model_type", "ministral3"},
@@ -185,6 +189,21 @@ TEST_SUITE("llm/config") {
         std::string::npos);
     CHECK(refusal(with(llama(), {{"rope_scaling", {{"rope_type", "mrope"}}}}), TENON_UNSUPPORTED)
               .find("'yarn'") != std::string::npos);
+    // Only Phi-3 rotates a part of a head.
+    const Json half = {{"partial_rotary_factor", 0.5}};
+    CHECK(refusal(with(llama(), half), TENON_UNSUPPORTED) ==
+          "config.json: 'partial_rotary_factor' is not supported; expected 1 for this model_type, "
+          "got 0.5");
+    CHECK(refusal(with(llama(), {{"rope_parameters", half}}), TENON_UNSUPPORTED)
+              .starts_with("config.json: rope_parameters: 'partial_rotary_factor'"));
+    CHECK(refusal(with(llama(), {{"partial_rotary_factor", 1.0}}), TENON_UNSUPPORTED) ==
+          "accepted");
+    Json gemma = with(llama(), {{"model_type", "gemma3_text"}, {"architectures", nullptr}});
+    CHECK(refusal(with(gemma, {{"rope_parameters", {{"full_attention", half}}}}), TENON_UNSUPPORTED)
+              .find("'partial_rotary_factor'") != std::string::npos);
+    CHECK(refusal(with(gemma, {{"attn_logit_softcapping", 50.0}}), TENON_UNSUPPORTED)
+              .find("'attn_logit_softcapping'") != std::string::npos);
+    CHECK(refusal(gemma, TENON_UNSUPPORTED) == "accepted");
   }
 
   TEST_CASE("wrong forms and sizes: refused by name") {
@@ -287,6 +306,21 @@ TEST_SUITE("llm/config") {
     CHECK(c.moe.score == "sigmoid");
     CHECK_FALSE(c.sparse[2]);
     CHECK(c.sparse[3]);
+    // The values of transformers where the file has none; null means no shared expert.
+    const auto without = [&](const char* key) {
+      Json less = j;
+      less.erase(key);
+      return parse(less).moe;
+    };
+    CHECK(without("routed_scaling_factor").scaling == 2.5);
+    CHECK(without("n_group").groups == 8);
+    CHECK(without("topk_group").groups_per_token == 4);
+    CHECK(without("n_shared_experts").shared_ffn == 100);
+    CHECK(parse(with(j, {{"n_shared_experts", nullptr}})).moe.shared_ffn == 0);
+    Json v2 = with(j, {{"model_type", "deepseek_v2"}, {"architectures", nullptr}});
+    v2.erase("n_shared_experts");
+    CHECK(parse(v2).moe.shared_ffn == 200);
+    CHECK(parse(v2).moe.scaling == 1);
     CHECK(refusal(with(j, {{"num_experts_per_tok", 9}}), TENON_UNSUPPORTED)
               .find("num_experts_per_tok") != std::string::npos);
     CHECK(refusal(with(j, {{"n_group", 16}, {"topk_group", 8}}), TENON_UNSUPPORTED)

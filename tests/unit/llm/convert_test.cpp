@@ -42,6 +42,12 @@ struct Folder {
 
 const std::string kLayer = "backbone.layers.0.";
 
+Json mamba_config() {
+  return {{"model_type", "mamba"}, {"hidden_size", 4},       {"num_hidden_layers", 1},
+          {"state_size", 1},       {"intermediate_size", 8}, {"time_step_rank", 2},
+          {"vocab_size", 8}};
+}
+
 // A Mamba of one layer.
 void save_mamba(Folder& f) {
   f.add("backbone.embeddings.weight", {8, 4});
@@ -58,13 +64,7 @@ void save_mamba(Folder& f) {
                                                                  {"D", {8}},
                                                                  {"out_proj.weight", {4, 8}}})
     f.add(kLayer + "mixer." + name, dims);
-  f.save({{"model_type", "mamba"},
-          {"hidden_size", 4},
-          {"num_hidden_layers", 1},
-          {"state_size", 1},
-          {"intermediate_size", 8},
-          {"time_step_rank", 2},
-          {"vocab_size", 8}});
+  f.save(mamba_config());
 }
 
 }  // namespace
@@ -121,6 +121,59 @@ TEST_SUITE("llm/convert") {
     CHECK(files() == with({"model.safetensors"}));
   }
 
+  TEST_CASE("folders to folders: what the engine refuses is refused, and nothing is written") {
+    Folder f;
+    const std::string mixer = kLayer + "mixer.", to = f.path + "/plain";
+    save_mamba(f);
+    f.add(mixer + "A_log", {8, 1});
+    const auto converted = [&](const auto& convert, const std::string& made) {
+      f.store.save(TENON_SPACE_WEIGHT, f.path + "/model/model.safetensors");
+      try {
+        convert(f.path + "/model", made, ConvertOptions{});
+      } catch (const Error& e) {
+        CHECK(!std::filesystem::exists(made));
+        return std::string(e.what());
+      }
+      std::filesystem::remove_all(made);
+      return std::string("accepted");
+    };
+    const auto refusal = [&] { return converted(folder_to_folder, to); };
+    CHECK(refusal() == "accepted");
+    // The last number of each row is behind what weight_shape says.
+    Json config = mamba_config();
+    config["quantization_config"] = {
+        {"quant_method", "compressed-tensors"},
+        {"format", "pack-quantized"},
+        {"config_groups",
+         {{"group_0",
+           {{"weights", {{"num_bits", 8}, {"type", "int"}, {"strategy", "channel"}}}}}}}};
+    std::ofstream(f.path + "/model/config.json") << config.dump();
+    f.store.remove(TENON_SPACE_WEIGHT, mixer + "in_proj.weight");
+    const std::vector<uint32_t> words(16, 0x80818283);
+    f.store.set(TENON_SPACE_WEIGHT, mixer + "in_proj.weight_packed", {i32, {16, 1}}, words.data(),
+                words.size() * 4);
+    f.add(mixer + "in_proj.weight_scale", {16, 1});
+    const auto shaped = [&](int64_t columns) {
+      const int64_t dims[] = {16, columns};
+      f.store.set(TENON_SPACE_WEIGHT, mixer + "in_proj.weight_shape", {i64, {2}}, dims,
+                  sizeof dims);
+      const std::string what = refusal();
+      CHECK(converted(folder_to_gguf, to + ".gguf") == what);
+      return what;
+    };
+    CHECK(shaped(4) == "accepted");
+    CHECK(shaped(3) == f.path + "/model: weight '" + mixer +
+                           "in_proj.weight': expected [16, 4] by its configuration, got [16, 3]");
+    CHECK(shaped(4) == "accepted");
+    // A bias of zeros that the configuration does not have is left out, another one is not.
+    f.store.set<float>(TENON_SPACE_WEIGHT, mixer + "in_proj.bias", {16}, std::vector<float>(16, 0));
+    CHECK(refusal() == "accepted");
+    f.add(mixer + "in_proj.bias", {16});
+    CHECK(refusal() == f.path + "/model: weight '" + mixer +
+                           "in_proj.bias' is not used by the model that the configuration "
+                           "describes");
+  }
+
   TEST_CASE("tokens: an id far beyond the others is refused with its token") {
     Folder f;
     const Json config{{"model_type", "llama"}, {"vocab_size", 8}};
@@ -150,6 +203,7 @@ TEST_SUITE("llm/convert") {
       CHECK(refusal(10'000'000, added).find("token 'far' has the id 10000000") != text.npos);
       CHECK(refusal(2, added) == "converted");
       CHECK(refusal(1000, added) == "converted");
+      CHECK(refusal(1, added).find("tokens 'b' and 'far' have the id 1; expected") != text.npos);
     }
   }
 }

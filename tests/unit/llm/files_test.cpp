@@ -40,7 +40,8 @@ Json there_and_back(const std::string& model_type, const Json& changes) {
   const Folder folder;
   const std::string path = folder.path + "/m.gguf", file = "config.json";
   const Family& family = family_of_folder(model_type, file);
-  const Json from = config(changes);
+  Json from = config(changes);
+  from["model_type"] = model_type;
   GgufWriter out(path);
   out.set("general.architecture", family.gguf);
   set_config_keys(out, family, from, file);
@@ -142,6 +143,9 @@ TEST_SUITE("llm/files") {
     CHECK(c["layer_types"][6] == "sliding_attention");
     c = there_and_back("gemma2",
                        {{"attn_logit_softcapping", 50.0}, {"final_logit_softcapping", 30.0}});
+    CHECK(c["query_pre_attn_scalar"] == 256);
+    CHECK(refusal("gemma2", {{"attn_logit_softcapping", nullptr}}) ==
+          "config.json: 'attn_logit_softcapping': null has no form in GGUF for this model_type");
     CHECK(c["attn_logit_softcapping"] == 50.0);
     CHECK(c["final_logit_softcapping"] == 30.0);
     c = there_and_back("qwen3_moe", {{"num_experts", 8},
@@ -205,6 +209,14 @@ TEST_SUITE("llm/files") {
     for (const auto& [key, value] : v3.items()) CHECK(c[key] == value);
     CHECK(c["norm_topk_prob"] == true);
     CHECK(c["scoring_func"] == "sigmoid");
+    for (const char* key : {"n_group", "topk_group", "routed_scaling_factor", "n_shared_experts"})
+      v3.erase(key);
+    v3["n_routed_experts"] = 16;
+    c = there_and_back("deepseek_v3", v3);
+    CHECK(c["n_group"] == 8);
+    CHECK(c["topk_group"] == 4);
+    CHECK(c["routed_scaling_factor"] == 2.5);
+    CHECK(c["n_shared_experts"] == 1);
 
     CHECK(
         refusal("gpt2",
@@ -240,6 +252,20 @@ TEST_SUITE("llm/files") {
         {"beta_fast", 24.0},          {"mscale", 1.0},  {"mscale_all_dim", 0.5},
         {"llama_4_scaling_beta", 0.1}};
     CHECK(there_and_back("ministral3", {{"rope_scaling", rope}})["rope_scaling"] == rope);
+    CHECK(there_and_back("smollm3", Json::object())["rope_theta"] == 2e6);
+    CHECK(there_and_back("gemma3_text", Json::object())["rope_theta"] == 1e6);
+    CHECK(there_and_back("llama", Json::object())["rope_theta"] == 1e4);
+    const Json plain{{"rope_type", "default"}};
+    CHECK(there_and_back("ministral3", {{"rope_scaling", plain}})["rope_scaling"] == plain);
+    Json short_rope = {{"rope_type", "yarn"}, {"factor", 16.0}};
+    c = there_and_back("llama",
+                       {{"rope_scaling", short_rope}, {"original_max_position_embeddings", 256}});
+    CHECK(c["rope_scaling"]["original_max_position_embeddings"] == 256);
+    short_rope.erase("factor");
+    c = there_and_back("llama", {{"rope_scaling", short_rope},
+                                 {"max_position_embeddings", 2048},
+                                 {"original_max_position_embeddings", 256}});
+    CHECK(c["rope_scaling"]["factor"] == 8.0);
     c = there_and_back("qwen2_moe", {{"num_experts", 8},
                                      {"num_experts_per_tok", 2},
                                      {"moe_intermediate_size", 48},

@@ -14,7 +14,7 @@ namespace {
 RopeConfig read(const Json& parameters, int64_t dims = 8, int64_t context = 128) {
   const Json j = {{"rope_parameters", parameters}};
   ConfigReader r(j, "config.json");
-  RopeConfig rope = read_rope(r, dims, context);
+  RopeConfig rope = read_rope(r, dims, context, 1e4, true);
   r.refuse_unread();
   return rope;
 }
@@ -89,6 +89,24 @@ TEST_SUITE("llm/rope") {
     Json fewer = j;
     fewer["long_factor"] = {1, 2};
     CHECK_THROWS_WITH_AS(read(fewer), doctest::Contains("expected 4 numbers"), Error);
+  }
+
+  TEST_CASE("the original context beside the object counts, also for yarn and llama3") {
+    const auto beside = [](Json object) {
+      const Json j = {{"original_max_position_embeddings", 32}, {"rope_parameters", object}};
+      ConfigReader r(j, "config.json");
+      const RopeConfig rope = read_rope(r, 8, 128);
+      r.refuse_unread();
+      return rope.original_context;
+    };
+    Json llama3 = {
+        {"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 1}, {"high_freq_factor", 4}};
+    Json yarn = {{"rope_type", "yarn"}, {"factor", 4}};
+    CHECK(beside(llama3) == 32);
+    CHECK(beside(yarn) == 32);
+    yarn["original_max_position_embeddings"] = 64;
+    CHECK(beside(yarn) == 32);
+    CHECK(read(yarn).original_context == 64);
   }
 
   TEST_CASE("dynamic: plain within the original context, refused beyond it") {

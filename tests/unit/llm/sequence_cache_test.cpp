@@ -114,6 +114,26 @@ TEST_SUITE("llm/sequence_cache") {
     CHECK(cache.available() == 0);
   }
 
+  TEST_CASE("blocks: tokens that are not findable leave free blocks") {
+    SequenceCache cache(pool(2, 4));
+    cache.reserve(0, 8);
+    cache.append(0, from(0, 8), false);
+    CHECK(cache.free() == 2);
+    cache.reuse(1, from(0, 9));
+    CHECK(cache.length(1) == 0);
+    cache.truncate(0, 0);
+    CHECK(cache.free() == 4);
+    // The rest of a sequence makes it findable.
+    cache.reserve(0, 8);
+    cache.append(0, from(0, 6), false);
+    cache.append(0, from(6, 2));
+    cache.reuse(1, from(0, 9));
+    CHECK(cache.length(1) == 8);
+    cache.truncate(0, 0), cache.truncate(1, 0);
+    CHECK(cache.free() == 2);
+    CHECK(cache.available() == 4);
+  }
+
   TEST_CASE("blocks: random sequences never write what another one has") {
     std::mt19937 random(7);
     SequenceCache cache(pool(4, 16));
