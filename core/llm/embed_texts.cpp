@@ -82,8 +82,8 @@ struct Engine::Embedding {
   size_t together(std::span<const size_t> left) const {
     const CacheShape& shape = p.cache->shape();
     const int64_t length = length_of(size_of(texts[left[0]]));
-    // To read texts together is worth no prefix of a chat. Where one must go in any case, a few go, so
-    // that the following texts have room.
+    // Texts that are read together take free memory only, so that prefixes of chats stay. If nothing is
+    // free, one has to go in any case; then a few go, which gives the next texts room, too.
     const int64_t free = p.cache->free();
     const int64_t room =
         free > 0 ? free

@@ -59,8 +59,9 @@ struct EngineOptions {
   // Weights of one dtype that multiply the same values become one weight while a model is loaded:
   // fewer launches. Unset: except on the cpu. No effect with adapters.
   std::optional<bool> stack_weights{};
-  // Whether steps of one token for draws select the most likely tokens on the device, so that seldom more
-  // is copied. It changes no token: sample/README.md. Unset: except on the cpu.
+  // Whether the device selects the most likely tokens when the next token is drawn. Then all logits are
+  // copied to the host only if these tokens do not decide the draw. The tokens of a text are the same
+  // either way: sample/README.md. Unset: yes, but not on the cpu.
   std::optional<bool> candidates{};
   ExecutableOptions executable{};  // its device is not used
 };

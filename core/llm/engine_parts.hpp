@@ -21,8 +21,8 @@ namespace tenon::llm {
 
 // Tokens of a step. A graph is compiled for each number that is used.
 inline constexpr int64_t kTimes[] = {1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048};
-// The most of them. On a GPU, weights in blocks are decoded once for each long step. On the cpu
-// nothing is gained beyond 512.
+// Most tokens of one step. On a GPU, each step of many tokens decodes all weights in blocks, so long
+// steps save time. On the cpu nothing is gained beyond 512.
 inline constexpr int64_t kLongestOnCpu = 512, kLongestElsewhere = 2048;
 // Tokens of a block of the cache: attention on the cpu reads so many keys at a time, and on a GPU
 // copies of 32 keys stay within a block.
