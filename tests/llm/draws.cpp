@@ -77,9 +77,8 @@ std::vector<std::vector<int64_t>> draw(Engine& engine, size_t first, int64_t& se
   }
   std::vector<std::vector<int64_t>> out;
   for (Text& text : texts) out.push_back(std::move(text.tokens));
-  for (const SampleOptions& options : {cases()[first % cases().size()]})
-    engine.generate({5, 6, 7}, {.tokens = 40, .sampling = options, .stop_at_end = false},
-                    [&](int64_t token) { return out[0].push_back(token), true; });
+  engine.generate({5, 6, 7}, {.tokens = 40, .sampling = cases()[first], .stop_at_end = false},
+                  [&](int64_t token) { return out[0].push_back(token), true; });
   return out;
 }
 
