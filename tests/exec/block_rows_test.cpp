@@ -103,9 +103,7 @@ TEST_CASE("a row of a product with blocks has the same bits alone and among othe
           const auto begin = x.begin() + from * kColumns;
           return product({begin, begin + count * kColumns});
         };
-        // Of f32, more than 8 rows are decomposed on cuda.
         for (const int64_t rows : {2, 8, 9, 17, 64, 65, 150}) {
-          if (dtype == f32 && rows > 8 && device.starts_with("cuda")) continue;
           CAPTURE(rows);
           const std::vector<float> among = rows_of(0, rows);
           REQUIRE(among.size() == static_cast<size_t>(rows * kRows));
@@ -114,6 +112,61 @@ TEST_CASE("a row of a product with blocks has the same bits alone and among othe
             const std::vector<float> alone = rows_of(row, 1);
             for (const float v : alone) REQUIRE(std::isfinite(v));
             CHECK(std::memcmp(alone.data(), among.data() + row * kRows, kRows * sizeof(float)) ==
+                  0);
+          }
+        }
+      }
+}
+
+TEST_CASE("a row of a grouped product with blocks has the bits of a product with its expert") {
+  constexpr int64_t kColumns = 5 * 256, kRows = 52, kExperts = 3, kMost = 200;
+  for (const std::string& device : control_devices())
+    for (const tenon_dtype format : {TENON_DTYPE_Q4_K, TENON_DTYPE_Q6_K, TENON_DTYPE_Q8_0})
+      for (const tenon_dtype dtype : {tenon_dtype{f32}, tenon_dtype{f16}, tenon_dtype{bf16}}) {
+        CAPTURE(device);
+        CAPTURE(sdk::dtype_name(format));
+        CAPTURE(sdk::dtype_name(dtype));
+        const Tensor all = blocks_of(format, kExperts * kRows, kColumns);
+        const std::vector<float> x = rows_of_x(kMost, kColumns);
+        // Rows [from, from + count) by `experts` of them; one: by expert `expert` alone.
+        const auto product = [&](int64_t from, int64_t count, int64_t experts, int64_t expert) {
+          Store store(runtime());
+          Graph g("product");
+          std::vector<int64_t> dims{kRows, kColumns};
+          if (experts > 1) dims.insert(dims.begin(), experts);
+          Tensor w(TensorType(format, dims));
+          const auto* const bytes = static_cast<const std::byte*>(all.data());
+          std::memcpy(w.data(), bytes + static_cast<size_t>(expert) * all.size() / size_t{kExperts},
+                      w.size());
+          store.set(TENON_SPACE_WEIGHT, "w", std::move(w));
+          const Value of = g.weight("w", {format, dims}, false);
+          const Value in =
+              g.add(op::cast{.to = dtype, .x = g.input("x", {f32, {count, kColumns}})});
+          Value y;
+          if (experts > 1) {
+            std::vector<int64_t> ids;
+            for (int64_t r = from; r < from + count; ++r) ids.push_back(r * r % kExperts);
+            y = g.add(
+                op::grouped_dequant_matmul{.x = in, .w = of, .ids = g.constant({count}, ids)});
+          } else {
+            y = g.add(op::dequant_matmul{.x = in, .w = of});
+          }
+          g.output("y", g.add(op::cast{.to = f32, .x = y}));
+          const Executable executable(runtime(), g, store, {.device = device});
+          Context run(executable);
+          const auto begin = x.begin() + from * kColumns;
+          run.set("x", {count, kColumns}, std::vector<float>(begin, begin + count * kColumns));
+          run.run();
+          return run.get<float>("y");
+        };
+        for (const int64_t rows : std::initializer_list<int64_t>{1, 5, 16, 17, 40, 100, kMost}) {
+          CAPTURE(rows);
+          const std::vector<float> grouped = product(0, rows, kExperts, 0);
+          for (const int64_t row : {int64_t{0}, rows / 2, rows - 1}) {
+            CAPTURE(row);
+            const std::vector<float> alone = product(row, 1, 1, row * row % kExperts);
+            for (const float v : alone) REQUIRE(std::isfinite(v));
+            CHECK(std::memcmp(alone.data(), grouped.data() + row * kRows, kRows * sizeof(float)) ==
                   0);
           }
         }

@@ -12,12 +12,23 @@ struct BlockRows {
   u32 parts = 1;  // blocks of threads for a row
 };
 
-// y [m,n] = x [m,k] · w [n,k]ᵀ + bias [n]. parts: sums of parts of the terms, where they are added later.
+// Which matrix of w a row of x meets, and by what its results are multiplied: dequant_groups.cuh.
+struct GroupsOfRows {
+  const void *ids = nullptr, *factors = nullptr;
+  const RowTile* tiles = nullptr;
+  const i32* order = nullptr;
+  i64 experts = 0;
+  ErrorSink sink{};
+};
+
+// y [m,n] = x [m,k] · w [n,k]ᵀ + bias [n]; of grouped products w is [experts,n,k], and there is no bias.
+// parts: sums of parts of the terms, where they are added later.
 struct BlockProduct {
   const u8* w = nullptr;
   const void *x = nullptr, *bias = nullptr;
   void *y = nullptr, *parts = nullptr;
   i64 n = 0, k = 0, m = 0;
+  GroupsOfRows groups{};
 };
 
 // The m rows of x [m,k], put in order in `eights` of them at y.
@@ -25,5 +36,6 @@ struct RowsToOrder {
   const void* x = nullptr;
   void* y = nullptr;
   i64 eights = 0, k = 0, m = 0;
+  GroupsOfRows groups{};
 };
 TENON_ARGUMENTS_END

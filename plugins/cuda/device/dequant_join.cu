@@ -1,5 +1,5 @@
-//variant: TYPE=f16 BIAS=f32 SPLIT=8
-//variant: TYPE=bf16 BIAS=bf16 SPLIT=2
+//variant: TYPE=f16 BIAS=f32 SPLIT=8 GROUPS=0
+//variant: TYPE=bf16 BIAS=bf16 SPLIT=2 GROUPS=0
 // SPDX-License-Identifier: Apache-2.0
 // Adds the SPLIT parts that dequant_wide.cu leaves, in order.
 //entry: dequant_join = join(BlockProduct, u32, u32)
@@ -11,6 +11,8 @@ extern "C" __global__ void __launch_bounds__(256)
   begin_early();
   const u32 at = blockIdx.x * 8 + threadIdx.x / 32;
   if (at >= tiles * eights) return;
+  const TileOfX of_x = tile_of_x<8>(p.groups, p.m, at % eights);
+  if (of_x.count <= 0) return;
   Vec<f32, 4> part[SPLIT];
 #pragma unroll
   for (int i = 0; i < SPLIT; ++i)
@@ -23,5 +25,5 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll
     for (int i = 1; i < SPLIT; ++i) sum[e] += part[i].v[e];
   }
-  store_result(p, (i64)(at / eights) * 16, at % eights, sum);
+  store_result(p, (i64)(at / eights) * 16, of_x, 0, sum);
 }

@@ -1,9 +1,11 @@
-//variant: FORMAT=12 ALIGN=16 TYPE=f16 SPLIT=8 STAGES=3 BLOCKS=2 WHOLE=1 BIAS=f32
-//variant: FORMAT=14 ALIGN=16 TYPE=bf16 SPLIT=2 STAGES=2 BLOCKS=2 WHOLE=0 BIAS=bf16
-//variant: FORMAT=8 ALIGN=16 TYPE=bf16 SPLIT=1 STAGES=3 BLOCKS=2 WHOLE=1 BIAS=f32
+//variant: FORMAT=12 ALIGN=16 TYPE=f16 SPLIT=8 STAGES=3 BLOCKS=2 WHOLE=1 BIAS=f32 GROUPS=0
+//variant: FORMAT=14 ALIGN=16 TYPE=bf16 SPLIT=2 STAGES=2 BLOCKS=2 WHOLE=0 BIAS=bf16 GROUPS=0
+//variant: FORMAT=8 ALIGN=16 TYPE=bf16 SPLIT=1 STAGES=3 BLOCKS=2 WHOLE=1 BIAS=f32 GROUPS=0
+//variant: FORMAT=12 ALIGN=16 TYPE=f16 SPLIT=8 STAGES=3 BLOCKS=2 WHOLE=1 BIAS=f32 GROUPS=1 FACTOR=f32
+//variant: FORMAT=39 ALIGN=16 TYPE=bf16 SPLIT=4 STAGES=3 BLOCKS=2 WHOLE=0 BIAS=f32 GROUPS=2 IDS=i64
 // SPDX-License-Identifier: Apache-2.0
-// dequant_matmul of few rows of x in f16 or bf16, on tensor cores. A warp multiplies 16 rows of w by 8
-// of x. It multiplies the levels of blocks, which are whole numbers of at most 8 bits; scales and
+// dequant_matmul of few rows of x in f16 or bf16, on tensor cores, and the grouped product of few rows
+// of an expert. A warp multiplies 16 rows of w by 8 of x. It multiplies the levels of blocks, which are whole numbers of at most 8 bits; scales and
 // minimums meet the sums, in f32. So only sums round.
 // SPLIT warps share the terms of a row: spans of 256 each in turn. Terms of a span are added first,
 // then the spans of a warp, then those sums. This order depends only on K and SPLIT, so a row of x
@@ -26,22 +28,24 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, BLOCKS)
   // Rows of w.
   const i64 first = ((i64)blockIdx.x * kTiles + tile) * kRows;
   const i64 row_bytes = p.k / kElements * kBytes;
-  const u32 blocks = (u32)(p.k / kElements), spans = (blocks + kSpanBlocks - 1) / kSpanBlocks;
-  RowsOfW rows;
-#pragma unroll
-  for (int i = 0; i < 2; ++i) rows.of[i] = p.w + min(first + 8 * i + line, p.n - 1) * row_bytes;
-  const u8* const end = p.w + p.n * row_bytes;
+  const u32 blocks = (u32)(p.k / kElements);
   u8* const stages = shared + warp * STAGES * kStageBytes + line * kStride;
   const u32 to = shared_address(stages) + lane % 4 * 16;
   begin_early();
+  const TileOfX of_x = tile_of_x<8>(p.groups, p.m, blockIdx.y, blockIdx.x + threadIdx.x == 0);
+  if (of_x.count == 0) return;
+  const u32 spans = of_x.own ? (blocks + kSpanBlocks - 1) / kSpanBlocks : 0;
+  const u8 *const w = of_x.matrix(p, row_bytes), *const end = end_of_w(p, row_bytes);
+  RowsOfW rows;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) rows.of[i] = w + min(first + 8 * i + line, p.n - 1) * row_bytes;
 #pragma unroll
   for (int s = 0; s < STAGES - 1; ++s) {
     if (part + s * SPLIT < spans) rows.copy(to + s * kStageBytes, part + s * SPLIT, end);
     copy_commit();
   }
 
-  const X* const x_row =
-      static_cast<const X*>(p.x) + min((i64)blockIdx.y * 8 + line, p.m - 1) * p.k;
+  const X* const x_row = static_cast<const X*>(p.x) + of_x.row(min(line, of_x.count - 1)) * p.k;
   Sums<1, 1> sums;
   int stage = 0;
   for (u32 span = part; span < spans; span += SPLIT) {
@@ -102,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps, BLOCKS)
       __syncthreads();
     }
   }
-  if (part + 1 == SPLIT) store_result(p, first, blockIdx.y, sums.of[0][0]);
+  if (part + 1 == SPLIT) store_result(p, first, of_x, 0, sums.of[0][0]);
 }
 #else
 extern "C" __global__ void multiply_tiles(const BlockProduct) {}

@@ -81,6 +81,7 @@ constexpr sdk::Row kRows[] = {
     sdk::row<sdk::op::dequantize_blocks, make_dequantize_blocks>(),
     sdk::row<sdk::op::dequant_rows, make_dequant_rows>(),
     sdk::row<sdk::op::dequant_matmul, make_dequant_matmul>(),
+    sdk::row<sdk::op::grouped_dequant_matmul, make_grouped_dequant_matmul>(),
 };
 
 }  // namespace

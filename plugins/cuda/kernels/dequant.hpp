@@ -20,5 +20,7 @@ std::vector<std::string> block_defines(const sdk::Value& w);
 std::string result_define(tenon_dtype to);
 
 sdk::Kernel make_dequant_matmul(const sdk::op::dequant_matmul& n, const sdk::Node& node);
+sdk::Kernel make_grouped_dequant_matmul(const sdk::op::grouped_dequant_matmul& n,
+                                        const sdk::Node& node);
 
 }  // namespace tenon::cuda

@@ -1,82 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// dequant_matmul: products with blocks of quantized weights.
+// dequant_matmul grouped_dequant_matmul: products with blocks of quantized weights. One matrix or
+// several, the kernels are the same: TilesOfX says which rows of x meet which.
 #include <algorithm>
-#include <array>
-#include <memory>
 #include <optional>
 
-#include "dequant.hpp"
+#include "dequant_problem.hpp"
 #include "lines.hpp"
-#include "matmul.hpp"
 
 namespace tenon::cuda {
 namespace {
 
 using sdk::Refusal;
 
-// What the kernels of a product with blocks are told: x [m,k], w [n,k].
-struct BlockProblem {
-  int64_t m = 1, n, k, units;
-  sdk::Value x, w, bias;
-  std::vector<std::string> defines;
+constexpr int64_t kFewRows = 8;  // a tile of x, where few rows meet a matrix
 
-  BlockProblem(const sdk::op::dequant_matmul& op)
-      : n(op.w.type().dims[0]),
-        k(op.w.type().dims[1]),
-        units(k / unit_of(op.w.type().dtype)),
-        x(op.x),
-        w(op.w),
-        bias(op.bias),
-        defines(block_defines(op.w)) {
-    const sdk::Type& type = x.type();
-    if (!is_float(type.dtype) || type.dtype == TENON_DTYPE_F64)
-      throw Refusal::dtype("x", type.dtype);
-    if (k >= kNarrowIndex) throw Refusal::shape("2^31 or more elements in a row of w");
-    for (int i = 0; i + 1 < type.rank; ++i) m *= type.dims[i];
-    if (m >= kNarrowIndex) throw Refusal::shape("2^31 or more rows of x");
-    defines.insert(defines.end(),
-                   {"TYPE=" + type_name("x", type.dtype),
-                    "BIAS=" + type_name("bias", bias ? bias.type().dtype : TENON_DTYPE_F32)});
-  }
-
-  args::BlockProduct arguments(const sdk::Call& c) const {
-    return {.w = c.in<args::u8>(w.position()),
-            .x = c.in(x.position()),
-            .bias = c.in(bias.position()),
-            .y = c.outputs[0],
-            .n = n,
-            .k = k,
-            .m = m};
-  }
-  // Those of device/dequant_join.cu.
-  std::vector<std::string> join_defines(int64_t split) const {
-    return {"TYPE=" + type_name("x", x.type().dtype),
-            "BIAS=" + type_name("bias", bias ? bias.type().dtype : TENON_DTYPE_F32),
-            define("SPLIT", split)};
-  }
-  sdk::Kernel kernel(CudaDevice& device, const auto& entry, const Grid& grid) const {
-    const auto code = device.code(entry, defines, grid.shared);
-    return kernel_of({code},
-                     [=, *this](const sdk::Call& c) { code.launch(c, grid, arguments(c)); });
-  }
-};
-
-// Up to 8 rows of x in any float, by lanes that decode and multiply.
-sdk::Kernel few_rows(BlockProblem p, CudaDevice& device) {
-  constexpr int64_t kMostRows = 8, kWarps = 4, kBlockRows = 2;  // rows: of x; of w for a warp
-  if (p.m > kMostRows) throw Refusal::shape("more than 8 rows of x are decomposed");
+// Any float, by lanes that decode and multiply.
+sdk::Kernel by_lanes(BlockProblem p, CudaDevice& device) {
+  constexpr int64_t kWarps = 4, kBlockRows = 2;  // of w, for a warp
   // Warps that share a row of w, so that small w use the whole device. This decides the order of a
   // sum, so it depends on w alone.
   constexpr int64_t kWanted = 4096;
   int64_t split = 1;
   while (split < kWarps && p.n / kBlockRows * split < kWanted && p.units >= 2 * split * 32)
     split *= 2;
+  const TilesOfX tiles(p, device, kFewRows);
   p.defines.insert(p.defines.end(),
-                   {define("ROWS", std::max<int64_t>(p.m, 1)),
-                    define("VEC", on_vectors(p.x) ? 4 : 1), define("SPLIT", split)});
-  const int64_t blocks = p.m == 0 ? 0 : blocks_for(p.n, kWarps / split * kBlockRows);
-  return p.kernel(device, entries::dequant_matmul,
-                  {.blocks = launchable(blocks), .threads = 32 * kWarps});
+                   {define("ROWS", tiles.rows()), define("VEC", on_vectors(p.x) ? 4 : 1),
+                    define("SPLIT", split)});
+  return p.kernel(
+      device, entries::dequant_matmul,
+      {.blocks = launchable(blocks_for(p.n, kWarps / split * kBlockRows)), .threads = 32 * kWarps},
+      tiles);
 }
 
 // Can tensor cores multiply them? The units of an mma share scales, which those of nvfp4 do not.
@@ -157,7 +111,7 @@ std::optional<sdk::Kernel> one_row(BlockProblem p, CudaDevice& device) {
       .threads = 32 * (kWarps + 1),
       .shared = static_cast<uint32_t>(stages * stage + of_x + of_sums(stages)),
       .early = device.properties().early_starts};
-  return p.kernel(device, entries::dequant_row, grid);
+  return p.kernel(device, entries::dequant_row, grid, TilesOfX(p, device, 1));
 }
 
 // Stages of `bytes` that fit into shared memory, if `blocks` of threads share it.
@@ -167,31 +121,22 @@ int64_t stages_that_fit(const CudaDevice& device, int64_t blocks, int64_t bytes)
   return std::min(room / bytes, kMostStages);
 }
 
-// Rows of x of a block of threads, in tiles of 8; how many rows of blocks of threads there are.
-uint32_t tiles_down(const BlockProblem& p, int64_t tiles) {
-  constexpr int64_t kRowsOfX = 8, kMostDown = 65535;
-  const int64_t down = blocks_for(p.m, tiles * kRowsOfX);
-  if (down > kMostDown) throw Refusal::shape("x has more than 65535 tiles of rows");
-  return static_cast<uint32_t>(down);
-}
-
-// Few rows of x, on tensor cores. Right for any number of them, and needs no scratch.
-sdk::Kernel tiles(BlockProblem p, CudaDevice& device) {
+// Few rows of x for each matrix, on tensor cores. Right for any number of them.
+sdk::Kernel few_rows(BlockProblem p, CudaDevice& device) {
   const Spans spans(p);
   const int64_t stage = kWarps * kRowsOfW * spans.stride;
   int64_t blocks = 2;
   if (stages_that_fit(device, blocks, stage) < kLeastStages) blocks = 1;
   const int64_t stages = stages_that_fit(device, blocks, stage);
-  if (stages < kLeastStages) return few_rows(p, device);
+  if (stages < kLeastStages) return by_lanes(p, device);
   const int64_t split = split_of(p);
   p.defines.insert(p.defines.end(), {define("SPLIT", split), define("STAGES", stages),
                                      define("WHOLE", spans.whole), define("BLOCKS", blocks)});
   const Grid grid{.blocks = launchable(blocks_for(p.n, kWarps / split * kRowsOfW)),
                   .threads = 32 * kWarps,
                   .shared = static_cast<uint32_t>(stages * stage),
-                  .blocks_y = tiles_down(p, 1),
                   .early = device.properties().early_starts};
-  return p.kernel(device, entries::dequant_tiles, grid);
+  return p.kernel(device, entries::dequant_tiles, grid, TilesOfX(p, device, kFewRows));
 }
 
 // Elements of x whose sum meets one minimum of w; 0 if the format has no minimums.
@@ -209,167 +154,132 @@ int64_t summed_elements(tenon_dtype format) {
   }
 }
 
-// More rows of x, on tensor cores: they are put in order first, and the warps of a block of threads
-// share them. Parts of the terms are other blocks of threads, whose sums are added last.
-sdk::Kernel wide(BlockProblem p, CudaDevice& device) {
-  constexpr int64_t kRowsOfX = 8, kMostTiles = 8, kManyTiles = 8;
-  const Spans spans(p);
-  const int64_t summed = summed_elements(p.w.type().dtype);
-  // Bytes of eight rows of `terms` elements, and of their sums.
-  const auto of_x = [&](int64_t terms) { return terms * kRowsOfX * 2; };
-  const auto of_sums = [&](int64_t terms) { return summed ? terms / summed * kRowsOfX * 4 : 0; };
-  // A warp has so many tiles of 8 rows of x, and of 16 rows of w.
-  const auto stage_of = [&](int64_t tiles, int64_t tiles_of_w) {
-    return kWarps * tiles_of_w * kRowsOfW * spans.stride +
-           tiles * (of_x(Spans::kTerms) + of_sums(Spans::kTerms));
-  };
-  const auto stages_of = [&](int64_t blocks, int64_t tiles, int64_t tiles_of_w) {
-    return stages_that_fit(device, blocks, stage_of(tiles, tiles_of_w));
-  };
-  const auto fits = [&](int64_t blocks, int64_t tiles, int64_t tiles_of_w) {
-    return stages_of(blocks, tiles, tiles_of_w) >= kLeastStages;
-  };
-  int64_t tiles = 1;
-  while (tiles < kMostTiles && tiles * kRowsOfX < p.m) tiles *= 2;
-  while (tiles > 1 && !fits(1, tiles, 1)) tiles /= 2;
-  if (!fits(1, tiles, 1)) return few_rows(p, device);
-  // Many sums take many registers.
-  const bool many = tiles >= kManyTiles;
-  const int64_t tiles_of_w = many && fits(1, tiles, 2) ? 2 : 1,
-                blocks = !many && fits(2, tiles, tiles_of_w) ? 2 : 1,
-                stages = stages_of(blocks, tiles, tiles_of_w), split = split_of(p);
+// How device/dequant_wide.cu divides the work.
+struct WidePlan {
+  static constexpr int64_t kRowsOfX = 8, kMostTiles = 8;
+  Spans spans;
+  int64_t summed;  // elements of x whose sum meets one minimum of w; 0: there are none
+  int64_t tiles = 1, tiles_of_w = 1,
+          stages = 0;  // tiles of a warp: of 8 rows of x, of 16 rows of w
+  int64_t blocks = 1;  // of a multiprocessor
 
-  const std::vector<std::string> order_defines = p.defines;
-  p.defines.insert(p.defines.end(), {define("TILES", tiles), define("TILES_OF_W", tiles_of_w),
-                                     define("SPLIT", split), define("STAGES", stages),
-                                     define("WHOLE", spans.whole), define("BLOCKS", blocks)});
+  // No stages: shared memory is too small.
+  WidePlan(const BlockProblem& p, const CudaDevice& device, int64_t rows_of_x)
+      : spans(p), summed(summed_elements(p.w.type().dtype)) {
+    const auto stages_of = [&](int64_t blocks_, int64_t tiles_, int64_t tiles_of_w_) {
+      return stages_that_fit(device, blocks_, stage(tiles_, tiles_of_w_));
+    };
+    const auto fits = [&](int64_t blocks_, int64_t tiles_, int64_t tiles_of_w_) {
+      return stages_of(blocks_, tiles_, tiles_of_w_) >= kLeastStages;
+    };
+    while (tiles < kMostTiles && tiles * kRowsOfX < rows_of_x) tiles *= 2;
+    while (tiles > 1 && !fits(1, tiles, 1)) tiles /= 2;
+    if (!fits(1, tiles, 1)) return;
+    // Many sums take many registers, those of parts before them too.
+    const bool many = tiles == kMostTiles;
+    if (many && !p.grouped && fits(1, tiles, 2)) tiles_of_w = 2;
+    if (!many && fits(2, tiles, tiles_of_w)) blocks = 2;
+    stages = stages_of(blocks, tiles, tiles_of_w);
+  }
+  // Bytes of eight rows of `terms` elements of x, and of their sums.
+  int64_t of_x(int64_t terms) const {
+    return terms * kRowsOfX * 2 + (summed ? terms / summed * kRowsOfX * 4 : 0);
+  }
+  int64_t stage(int64_t tiles_, int64_t tiles_of_w_) const {
+    return kWarps * tiles_of_w_ * kRowsOfW * spans.stride + tiles_ * of_x(Spans::kTerms);
+  }
+  int64_t rows_of_w() const { return kWarps * tiles_of_w * kRowsOfW; }  // of a block of threads
+};
+
+// More rows of x, on tensor cores: they are put in order first, and the warps of a block of threads
+// share them. Of one matrix, parts of the terms are other blocks of threads, whose sums are added last;
+// several matrices give enough blocks.
+sdk::Kernel wide(BlockProblem p, CudaDevice& device) {
+  const WidePlan plan(p, device, p.grouped ? p.m / p.grouped->experts : p.m);
+  if (plan.stages == 0) return by_lanes(p, device);
+  const int64_t split = split_of(p);
+  const bool apart = split > 1 && !p.grouped;
+  const TilesOfX tiles(p, device, plan.tiles * WidePlan::kRowsOfX);
+  p.add_defines(tiles);
+  std::vector<std::string> order_defines = p.defines;
+  order_defines.push_back(define("TILES", plan.tiles));
+  p.defines.insert(p.defines.end(),
+                   {define("TILES", plan.tiles), define("TILES_OF_W", plan.tiles_of_w),
+                    define("SPLIT", split), define("APART", apart), define("STAGES", plan.stages),
+                    define("WHOLE", plan.spans.whole), define("BLOCKS", plan.blocks)});
   const bool early = device.properties().early_starts;
-  const uint32_t down = tiles_down(p, tiles);
-  const int64_t blocks_of_w = blocks_for(p.n, kWarps * tiles_of_w * kRowsOfW),
-                all_tiles_of_w = blocks_of_w * kWarps * tiles_of_w, eights = down * tiles,
-                orders = eights * (p.units / 4), joins = all_tiles_of_w * eights;
-  if (joins >= kNarrowIndex) throw Refusal::shape("too many results for one kernel");
-  const Grid grid{.blocks = launchable(blocks_of_w * split),
-                  .threads = 32 * kWarps,
-                  .shared = static_cast<uint32_t>(stages * stage_of(tiles, tiles_of_w)),
-                  .blocks_y = down,
-                  .early = early};
+  const int64_t blocks_of_w = blocks_for(p.n, plan.rows_of_w()),
+                all_tiles_of_w = blocks_of_w * kWarps * plan.tiles_of_w,
+                eights = tiles.count() * plan.tiles, orders = eights * (p.units / 4),
+                joins = all_tiles_of_w * eights;
+  if (std::max(joins, orders) >= kNarrowIndex)
+    throw Refusal::shape("too many results for one kernel");
+  const Grid grid{
+      .blocks = launchable(blocks_of_w * (apart ? split : 1)),
+      .threads = 32 * kWarps,
+      .shared = static_cast<uint32_t>(plan.stages * plan.stage(plan.tiles, plan.tiles_of_w)),
+      .blocks_y = tiles.blocks_y(),
+      .early = early};
   const auto by_eight_warps = [&](int64_t all) {
     return Grid{
         .blocks = launchable(blocks_for(all, kWarps)), .threads = 32 * kWarps, .early = early};
   };
-  uint64_t scratch = 0;
-  take_scratch(scratch, static_cast<uint64_t>(eights * (of_x(p.k) + of_sums(p.k))));
+  uint64_t scratch = tiles.scratch();
+  const uint64_t x_at = take_scratch(scratch, static_cast<uint64_t>(eights * plan.of_x(p.k)));
   const uint64_t parts_at = scratch;
-  if (split > 1) take_scratch(scratch, static_cast<uint64_t>(split * joins * 128 * 4));
+  if (apart) take_scratch(scratch, static_cast<uint64_t>(split * joins * 128 * 4));
   const auto code = device.code(entries::dequant_wide, p.defines, grid.shared);
   const auto order = device.code(entries::dequant_order, order_defines);
   CodeFor<entries::dequant_join> join;
-  std::vector<Code> codes{order, code};
-  if (split > 1) codes.push_back(join = device.code(entries::dequant_join, p.join_defines(split)));
+  std::vector<Code> codes = tiles.codes();
+  codes.insert(codes.end(), {order, code});
+  if (apart) codes.push_back(join = device.code(entries::dequant_join, p.join_defines(split)));
   const auto run = [=, order_grid = by_eight_warps(orders),
                     join_grid = by_eight_warps(joins)](const sdk::Call& c) {
     args::BlockProduct a = p.arguments(c);
+    tiles.run(c, a.groups);
+    void* const x = scratch_at(c, x_at);
     order.launch(c, order_grid,
-                 args::RowsToOrder{.x = a.x, .y = c.scratch, .eights = eights, .k = p.k, .m = p.m});
-    a.x = c.scratch, a.parts = scratch_at(c, parts_at);
+                 args::RowsToOrder{
+                     .x = a.x, .y = x, .eights = eights, .k = p.k, .m = p.m, .groups = a.groups});
+    a.x = x, a.parts = scratch_at(c, parts_at);
     code.launch(c, grid, a);
-    if (split > 1)
+    if (apart)
       join.launch(c, join_grid, a, static_cast<uint32_t>(all_tiles_of_w),
                   static_cast<uint32_t>(eights));
   };
   sdk::Kernel kernel = kernel_of(codes, run);
   kernel.scratch = scratch;
+  kernel.can_fail = tiles.can_fail();
   return kernel;
 }
 
-// Many rows of x: w is decoded and rounded to x's dtype, and a product of two matrices follows.
-// Where memory is too short for that, tiles.
-struct DecodedProduct {
-  sdk::Kernel tiles, product;
-  CodeFor<entries::dequantize_blocks> decode;
-  Grid grid;
-  int64_t units = 0;
-  int operands = 0, w = 0;  // how many, and the position of w
-  uint64_t bytes = 0;       // of w, decoded
-  bool by_tiles = false;
+// From so many rows of x for a matrix on it pays to decode w, where it may be rounded.
+constexpr int64_t kManyRows = 72;
 
-  uint64_t tune(uint64_t limit) {
-    by_tiles = limit < bytes;
-    if (by_tiles) return 0;
-    return bytes + (product.tune ? product.tune(limit - bytes) : product.scratch);
-  }
-  void prepare() const {
-    if (by_tiles) return tiles.prepare();
-    decode.prepare();
-    if (product.prepare) product.prepare();
-  }
-  void run(const sdk::Call& call) const {
-    if (by_tiles) return tiles.run(call);
-    decode.launch(call, grid, call.in(w), call.scratch, units);
-    std::array<void*, 3> inputs{};
-    std::copy_n(call.inputs, operands, inputs.begin());
-    inputs[static_cast<size_t>(w)] = call.scratch;
-    sdk::Call c = call;
-    c.inputs = inputs.data();
-    c.scratch = scratch_at(call, bytes);
-    product.run(c);
-  }
-};
-
-sdk::Kernel decoded(const BlockProblem& p, const sdk::Node& node) {
+sdk::Kernel make_block_product(const BlockProblem& p, const std::string& compute,
+                               const sdk::Node& node) {
   CudaDevice& device = device_of(node);
-  constexpr uint64_t kScratchAlignment = 256;
-  const tenon_dtype dtype = p.x.type().dtype;
-  ProductProblem problem;
-  problem.a = problem.b = problem.y = dtype, problem.sum = TENON_DTYPE_F32;
-  problem.m = p.m, problem.n = p.n, problem.k = p.k, problem.lda = problem.ldb = p.k;
-  problem.trans_b = true;
-  problem.a_alignment = p.x.alignment(), problem.b_alignment = kScratchAlignment;
-  ProductPlaces places{p.x.position(), p.w.position()};
-  if (p.bias) {
-    problem.bias = p.bias.type().dtype, problem.bias_alignment = p.bias.alignment();
-    places.bias = p.bias.position();
-  }
-  auto work = std::make_shared<DecodedProduct>();
-  work->tiles = tiles(p, device);
-  work->product = make_product(node, problem, places);
-  std::vector<std::string> defines = block_defines(p.w);
-  defines.push_back(result_define(dtype));
-  work->decode = device.code(entries::dequantize_blocks, defines);
-  work->units = p.n * p.units;
-  constexpr int64_t kThreads = 256;
-  work->grid = {.blocks = launchable(blocks_for(work->units, kThreads)), .threads = kThreads};
-  work->operands = p.bias ? 3 : 2, work->w = p.w.position();
-  uint64_t scratch = 0;
-  take_scratch(scratch, static_cast<uint64_t>(p.n * p.k * element_bytes(dtype)));
-  work->bytes = scratch;
-  sdk::Kernel kernel;
-  kernel.scratch = work->bytes + work->product.scratch;
-  kernel.tune = [work](uint64_t limit) { return work->tune(limit); };
-  kernel.prepare = [work] { work->prepare(); };
-  kernel.run = [work](const sdk::Call& c) { work->run(c); };
-  return kernel;
+  if (!fits_tiles(p, device)) return by_lanes(p, device);
+  const int64_t matrices = p.grouped ? p.grouped->experts : 1;
+  const bool may_round = compute == (p.x.type().dtype == TENON_DTYPE_F16 ? "f16" : "bf16");
+  if (may_round && p.m >= kManyRows * matrices) try {
+      return decoded_product(p, few_rows(p, device), node);
+    } catch (const Refusal&) {  // the product: tiles have other limits
+    }
+  if (p.m == 1 && !p.grouped)
+    if (const auto kernel = one_row(p, device)) return *kernel;
+  return p.m <= kFewRows * matrices ? few_rows(p, device) : wide(p, device);
 }
 
 }  // namespace
 
 sdk::Kernel make_dequant_matmul(const sdk::op::dequant_matmul& n, const sdk::Node& node) {
-  const BlockProblem p(n);
-  CudaDevice& device = device_of(node);
-  if (!fits_tiles(p, device)) return few_rows(p, device);
-  // From so many rows on it pays to decode w, whose elements then lie in scratch.
-  constexpr int64_t kManyRows = 72, kMostBytes = 256 << 20;
-  const tenon_dtype x = n.x.type().dtype;
-  const bool may_round = n.compute == (x == TENON_DTYPE_F16 ? "f16" : "bf16");
-  if (may_round && p.m >= kManyRows && p.n * p.k * element_bytes(x) <= kMostBytes) try {
-      return decoded(p, node);
-    } catch (const Refusal&) {  // the product: tiles have other limits
-    }
-  if (p.m == 1)
-    if (const auto kernel = one_row(p, device)) return *kernel;
-  constexpr int64_t kFewRows = 8;
-  return p.m <= kFewRows ? tiles(p, device) : wide(p, device);
+  return make_block_product(BlockProblem(n), n.compute, node);
+}
+sdk::Kernel make_grouped_dequant_matmul(const sdk::op::grouped_dequant_matmul& n,
+                                        const sdk::Node& node) {
+  return make_block_product(BlockProblem(n), n.compute, node);
 }
 
 }  // namespace tenon::cuda

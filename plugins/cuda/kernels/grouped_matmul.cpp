@@ -109,11 +109,7 @@ void RowsProduct::run(const Call& c, const RowGroups& groups, const Pointers& p)
 
 // ---- The op
 
-namespace {
-
-Kernel make_grouped_matmul(const sdk::op::grouped_matmul& n, const Node& node) {
-  const GroupedProblem problem(n.x, n.w, n.ids, n.offsets, n.p, n.trans_w);
-  CudaDevice& device = device_of(node);
+Kernel make_grouped_product(CudaDevice& device, const GroupedProblem& problem) {
   const int64_t tile = RowsProduct::tile_for(device, problem, problem.out);
   Scratch scratch;
   const RowGroups groups(device, problem, tile, scratch);
@@ -136,6 +132,13 @@ Kernel make_grouped_matmul(const sdk::op::grouped_matmul& n, const Node& node) {
   kernel.cost = problem.seconds(1);
   kernel.can_fail = true;
   return kernel;
+}
+
+namespace {
+
+Kernel make_grouped_matmul(const sdk::op::grouped_matmul& n, const Node& node) {
+  return make_grouped_product(device_of(node),
+                              GroupedProblem(n.x, n.w, n.ids, n.offsets, n.p, n.trans_w));
 }
 
 constexpr sdk::Row kRows[] = {

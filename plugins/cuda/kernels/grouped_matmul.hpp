@@ -103,6 +103,9 @@ class RowsProduct {
   CodeFor<entries::grouped_product> code_;
 };
 
+// y[i] = p[i]·x[i]·w[e], or with w[e]ᵀ, of operands that lie as `problem` says.
+sdk::Kernel make_grouped_product(CudaDevice& device, const GroupedProblem& problem);
+
 sdk::Kernel make_grouped_matmul_backward(const sdk::op::grouped_matmul_backward& n,
                                          const sdk::Node& node);
 

@@ -164,6 +164,9 @@ const std::vector<Groups>& groups() {
       {"one", "one row", 1, 40, 4, {2}},
       {"tiles", "rows over a tile", 70, 49, 3, {0, 2, 1, 2, 0, 2}},
       {"no-rows", "no rows", 0, 4, 3, {0}},
+      {"many-experts", "more experts than rows", 19, 21, 40, {39, 7, 0, -1, 7, 12, 25}, {}, true},
+      {"many-rows", "many rows of an expert", 233, 49, 3, {0, 2, 1, 2, -1, 0, 2}, {}, true},
+      {"many-sorted", "many sorted rows", 233, 17, 3, {}, {0, 81, 81, 233}},
   };
   return all;
 }
@@ -182,11 +185,17 @@ void set_groups(CaseBuilder& b, const Groups& f, Op& n) {
 }
 
 void grouped_row(Suite& s, tenon_dtype format, const Groups& f, const char* compute) {
-  const bool bytes = std::string_view(compute) == "int8";
+  const std::string_view form = compute;
+  const bool bytes = form == "int8", rounds = form == "f16" || form == "bf16";
   const int64_t depth = 2 * block_of(format);
-  s.add({.id = "grouped-dequant-matmul-" + kebab(format) + "-" + f.id + (bytes ? "-int8" : ""),
-         .sentence = "grouped_dequant_matmul of " + dtype_text(format) + ": " + f.sentence,
-         .dtypes = bytes ? DTypes{f32} : kFloats,
+  const std::string ending = bytes ? "-int8" : rounds ? "-rounded-" + std::string(form) : "";
+  s.add({.id = "grouped-dequant-matmul-" + kebab(format) + "-" + f.id + ending,
+         .sentence = "grouped_dequant_matmul of " + dtype_text(format) + ": " + f.sentence +
+                     (rounds ? ", elements of w as " + std::string(form) : ""),
+         .dtypes = bytes           ? DTypes{f32}
+                   : form == "f16" ? DTypes{f16}
+                   : rounds        ? DTypes{bf16}
+                                   : kFloats,
          .build =
              [=](CaseBuilder& b) {
                op::grouped_dequant_matmul n{.compute = compute};
@@ -203,7 +212,10 @@ void grouped_row(Suite& s, tenon_dtype format, const Groups& f, const char* comp
                                                          .p = n.p ? b.abs(n.p) : Value{}});
                });
              },
-         .tolerance = bytes ? kOfBytes : product_of(depth),
+         .tolerance = bytes           ? kOfBytes
+                      : form == "f16" ? kOfF16
+                      : rounds        ? kOfBf16
+                                      : product_of(depth),
          .decomposed = 2,
          .gradient = !bytes && f.rows > 0 && f.rows < 20,
          .scales = {1}});
@@ -268,8 +280,11 @@ void dequant_cases(Suite& s) {
       for (const Form& f : more_forms())
         for (const char* compute : {"f32", "int8", "f16", "bf16"}) product_row(s, t, f, compute);
     const auto& of_groups = groups();
-    for (size_t k = 0; k < (all ? of_groups.size() : 1); ++k)
+    for (size_t k = 0; k < (all ? of_groups.size() : 1); ++k) {
       for (const char* compute : {"f32", "int8"}) grouped_row(s, t, of_groups[k], compute);
+      if (of_groups[k].rows > 200)
+        for (const char* compute : {"f16", "bf16"}) grouped_row(s, t, of_groups[k], compute);
+    }
   }
   refusals(s);
 }

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operands of products with blocks, and tiles of rows of x.
+#include "dequant_problem.hpp"
+
+#include <algorithm>
+
+#include "lines.hpp"
+
+namespace tenon::cuda {
+
+using sdk::Refusal;
+
+BlockProblem::BlockProblem(const sdk::op::dequant_matmul& op)
+    : n(op.w.type().dims[0]), k(op.w.type().dims[1]), x(op.x), w(op.w), bias(op.bias) {
+  for (int i = 0; i + 1 < x.type().rank; ++i) m *= x.type().dims[i];
+  take_types();
+}
+BlockProblem::BlockProblem(const sdk::op::grouped_dequant_matmul& op)
+    : n(op.w.type().dims[1]),
+      k(op.w.type().dims[2]),
+      x(op.x),
+      w(op.w),
+      grouped(GroupedProblem(op.x, op.w, op.ids, op.offsets, op.p, true)) {
+  m = grouped->rows;
+  if (grouped->experts == 0) throw Refusal::shape("no experts");
+  take_types();
+}
+
+void BlockProblem::take_types() {
+  const tenon_dtype dtype = x.type().dtype;
+  if (!is_float(dtype) || dtype == TENON_DTYPE_F64) throw Refusal::dtype("x", dtype);
+  defines = block_defines(w);
+  units = k / unit_of(w.type().dtype);
+  if (k >= kNarrowIndex) throw Refusal::shape("2^31 or more elements in a row of w");
+  if (m >= kNarrowIndex) throw Refusal::shape("2^31 or more rows of x");
+  defines.insert(defines.end(), {"TYPE=" + type_name("x", dtype), bias_define()});
+}
+std::string BlockProblem::bias_define() const {
+  return "BIAS=" + type_name("bias", bias ? bias.type().dtype : TENON_DTYPE_F32);
+}
+void BlockProblem::add_defines(const TilesOfX& tiles) {
+  defines.insert(defines.end(), tiles.defines().begin(), tiles.defines().end());
+}
+
+args::BlockProduct BlockProblem::arguments(const sdk::Call& c) const {
+  return {.w = c.in<args::u8>(w.position()),
+          .x = c.in(x.position()),
+          .bias = c.in(bias.position()),
+          .y = c.outputs[0],
+          .n = n,
+          .k = k,
+          .m = m};
+}
+std::vector<std::string> BlockProblem::join_defines(int64_t split) const {
+  return {"TYPE=" + type_name("x", x.type().dtype), bias_define(), define("SPLIT", split),
+          "GROUPS=0"};
+}
+
+sdk::Kernel BlockProblem::kernel(CudaDevice& device, const Entry<args::BlockProduct>& entry,
+                                 Grid grid, const TilesOfX& tiles) {
+  add_defines(tiles);
+  grid.blocks_y = tiles.blocks_y();
+  if (tiles.count() == 0) grid.blocks = 0, grid.blocks_y = 1;
+  const TypedCode<args::BlockProduct> code(device.code(entry, defines, grid.shared));
+  std::vector<Code> codes = tiles.codes();
+  codes.push_back(code);
+  sdk::Kernel kernel = kernel_of(codes, [=, p = *this](const sdk::Call& c) {
+    args::BlockProduct a = p.arguments(c);
+    tiles.run(c, a.groups);
+    code.launch(c, grid, a);
+  });
+  kernel.scratch = tiles.scratch();
+  kernel.can_fail = tiles.can_fail();
+  return kernel;
+}
+
+TilesOfX::TilesOfX(const BlockProblem& p, CudaDevice& device, int64_t most)
+    : count_(blocks_for(p.m, most)), rows_(std::clamp<int64_t>(p.m, 1, most)) {
+  constexpr int64_t kMostDown = 65535, kAlone = 16;
+  if (!p.grouped) {
+    defines_ = {"GROUPS=0"};
+  } else {
+    const GroupedProblem& g = *p.grouped;
+    experts_ = g.experts, ids_ = g.list, factors_ = g.p;
+    if (factors_ >= 0) defines_.push_back("FACTOR=" + type_name("p", g.p_dtype));
+    // Rows that likely have an expert each are not sorted.
+    if (g.by_ids && p.m <= std::max(kAlone, experts_ / 2)) {
+      count_ = p.m, rows_ = 1;
+      defines_.insert(defines_.end(), {"GROUPS=2", g.wide_list ? "IDS=i64" : "IDS=i32"});
+    } else {
+      sorted_.emplace(device, g, most, scratch_);
+      count_ = sorted_->most_tiles();
+      defines_.push_back("GROUPS=1");
+    }
+  }
+  if (count_ > kMostDown) throw Refusal::shape("x has more than 65535 tiles of rows");
+}
+
+void TilesOfX::run(const sdk::Call& c, args::GroupsOfRows& groups) const {
+  if (ids_ < 0) return;
+  groups = {
+      .ids = c.in(ids_), .factors = c.in(factors_), .experts = experts_, .sink = error_sink(c)};
+  if (!sorted_) return;
+  sorted_->run(c);
+  groups.tiles = sorted_->tiles(c), groups.order = sorted_->order(c);
+}
+
+}  // namespace tenon::cuda

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernels of products with blocks of quantized weights are told.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dequant.hpp"
+#include "grouped_matmul.hpp"
+
+namespace tenon::cuda {
+
+class TilesOfX;
+
+// x [m,k], w [n,k]; of grouped products w is [experts,n,k].
+struct BlockProblem {
+  int64_t m = 1, n, k, units;  // units: of a row of w
+  sdk::Value x, w, bias;
+  std::optional<GroupedProblem> grouped;
+  std::vector<std::string> defines;
+
+  explicit BlockProblem(const sdk::op::dequant_matmul& op);
+  explicit BlockProblem(const sdk::op::grouped_dequant_matmul& op);
+
+  void add_defines(const TilesOfX& tiles);
+  args::BlockProduct arguments(const sdk::Call& c) const;
+  // Those of device/dequant_join.cu.
+  std::vector<std::string> join_defines(int64_t split) const;
+  // One kernel for all tiles: a row of the grid for each.
+  sdk::Kernel kernel(CudaDevice& device, const Entry<args::BlockProduct>& entry, Grid grid,
+                     const TilesOfX& tiles);
+
+ private:
+  void take_types();
+  std::string bias_define() const;
+};
+
+// The tiles of rows of x that meet the same matrix: device/dequant_groups.cuh.
+class TilesOfX {
+ public:
+  // most: rows of a tile.
+  TilesOfX(const BlockProblem& p, CudaDevice& device, int64_t most);
+
+  int64_t count() const { return count_; }
+  uint32_t blocks_y() const { return static_cast<uint32_t>(count_); }
+  int64_t rows() const { return rows_; }  // the most that a tile has
+  const std::vector<std::string>& defines() const { return defines_; }
+  std::vector<Code> codes() const { return sorted_ ? sorted_->codes() : std::vector<Code>{}; }
+  uint64_t scratch() const { return scratch_.size(); }
+  bool can_fail() const { return ids_ >= 0; }
+  // Enqueues what makes them.
+  void run(const sdk::Call& c, args::GroupsOfRows& groups) const;
+
+ private:
+  int64_t count_, rows_, experts_ = 1;
+  int ids_ = -1, factors_ = -1;  // operands
+  std::vector<std::string> defines_;
+  Scratch scratch_;
+  std::optional<RowGroups> sorted_;
+};
+
+// Many rows of x: w is decoded and rounded to x's dtype, and a product of floats follows. Where memory
+// is too short for that, `otherwise`. Throws sdk::Refusal if w is too large.
+sdk::Kernel decoded_product(const BlockProblem& p, sdk::Kernel otherwise, const sdk::Node& node);
+
+}  // namespace tenon::cuda
