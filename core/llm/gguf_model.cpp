@@ -16,13 +16,13 @@ using files::Change;
 
 // The dtype of a tensor in the store. The matrices of experts are one tensor of 3 axes. Products with
 // the parts of kv_b_proj, and the positions of GPT-2, take no blocks.
-tenon_dtype stored_dtype(const GgufTensor& t, const files::NamePair& pair, bool experts_in_blocks) {
+tenon_dtype stored_dtype(const GgufTensor& t, const files::NamePair& pair) {
   if (pair.change == Change::keys || pair.change == Change::values ||
       pair.change == Change::both_halves || pair.gguf == "position_embd")
     return t.dtype == f32 || t.dtype == bf16 ? t.dtype : tenon_dtype{f16};
   if (t.dtype == f32 || t.dtype == f16 || t.dtype == bf16) return t.dtype;
   const auto blocks = static_cast<tenon_dtype>(TENON_DTYPE_BLOCKS + t.type);
-  const bool matrix = t.dims.size() == 2 || (t.dims.size() == 3 && experts_in_blocks);
+  const bool matrix = t.dims.size() == 2 || t.dims.size() == 3;
   return t.dtype == TENON_DTYPE_NONE && matrix && in_blocks(blocks) ? blocks : tenon_dtype{f16};
 }
 
@@ -105,7 +105,7 @@ ModelConfig GgufModel::config() const {
   return config;
 }
 
-TensorSource GgufModel::tensors(const ModelConfig& config, bool experts_in_blocks) const {
+TensorSource GgufModel::tensors(const ModelConfig& config) const {
   const files::Family& family = files::family_of_gguf(*model_, file_);
   struct Planned {
     std::string source, name;
@@ -120,8 +120,7 @@ TensorSource GgufModel::tensors(const ModelConfig& config, bool experts_in_block
       if (!model_->has_tensor(source)) continue;
       const GgufTensor t = model_->tensor(source);
       const bool plus_one = family.norm_plus_one && source.ends_with("norm.weight");
-      const tenon_dtype dtype =
-          plus_one ? tenon_dtype{f32} : stored_dtype(t, pair, experts_in_blocks);
+      const tenon_dtype dtype = plus_one ? tenon_dtype{f32} : stored_dtype(t, pair);
       const std::string name = without_expert(name_of(pair, layer, plus_one ? ".gamma" : end));
       planned.push_back({source, name, dtype});
       out.types.emplace(name, TensorType(dtype, t.dims));

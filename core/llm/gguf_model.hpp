@@ -20,9 +20,8 @@ class GgufModel {
   // As config.json describes such a model; the rows of q and k may be in another order.
   ModelConfig config() const;
   // Tensors have the names of folders, with two exceptions: the experts of a layer are one tensor,
-  // and norms of Gemma are `gamma`. Plain tensors keep their dtype. Matrices stay in blocks;
-  // those of experts are decoded to f16 unless experts_in_blocks.
-  TensorSource tensors(const ModelConfig& config, bool experts_in_blocks) const;
+  // and norms of Gemma are `gamma`. Plain tensors keep their dtype. Matrices stay in blocks.
+  TensorSource tensors(const ModelConfig& config) const;
   // Of the tokenizer.
   std::unique_ptr<Metadata> metadata() const;
   std::optional<std::string> chat_template() const;

@@ -37,7 +37,7 @@ ModelFiles open_model(const std::string& path, const OpenOptions& options) {
   if (is_model_file(path)) {
     const GgufModel file(path);
     ModelConfig config = file.config();
-    TensorSource tensors = file.tensors(config, options.on_cpu);
+    TensorSource tensors = file.tensors(config);
     return {std::move(config), std::move(tensors)};
   }
   const std::string file = path + "/config.json";
@@ -49,7 +49,6 @@ ModelFiles open_model(const std::string& path, const OpenOptions& options) {
           ? folder_tensors(path)
           : quantized_tensors(path, config.quantization,
                               {.dtype = activations_of(config, options),
-                               .experts_in_blocks = options.on_cpu,
                                .inputs_are_rows = config.architecture->model_type == "gpt2"});
   return {std::move(config), std::move(tensors)};
 }

@@ -2,7 +2,8 @@
 """Writes a GGUF file with the shape of a language model and random weights. Needs numpy only.
 
 random_gguf.py SHAPE TYPE FILE [--layers N] [--seed N]
-SHAPE: qwen3-0.6b, llama-3.2-1b, llama-3-8b, moe-8x2 or tiny; TYPE: Q4_K_M, Q8_0, Q6_K, Q4_0, MXFP4, F16, BF16 or F32.
+SHAPE: qwen3-0.6b, llama-3.2-1b, llama-3-8b, moe-8x2, qwen3-30b-a3b, mixtral-8x7b or tiny.
+TYPE: Q4_K_M, Q8_0, Q6_K, Q4_0, MXFP4, F16, BF16 or F32.
 Blocks are random bytes with scales that keep activations finite: no numbers are quantized, so a model of 8 billion weights
 takes seconds. Speed does not depend on what the weights are; answers make no sense. The tokenizer has a token for each byte,
 so that the number of tokens of a text is known."""
@@ -19,6 +20,10 @@ SHAPES = {
                        tied=False, theta=5e5, eps=1e-5, context=8192),
     "moe-8x2": dict(arch="llama", layers=16, hidden=1024, ffn=2048, heads=16, kv_heads=8, head=64, vocab=32000,
                     tied=False, theta=1e6, eps=1e-5, context=32768, experts=8, active=2),
+    "qwen3-30b-a3b": dict(arch="qwen3moe", layers=48, hidden=2048, ffn=768, heads=32, kv_heads=4, head=128, vocab=151936,
+                          tied=False, theta=1e6, eps=1e-6, context=40960, experts=128, active=8),
+    "mixtral-8x7b": dict(arch="llama", layers=32, hidden=4096, ffn=14336, heads=32, kv_heads=8, head=128, vocab=32000,
+                         tied=False, theta=1e6, eps=1e-5, context=32768, experts=8, active=2),
     "tiny": dict(arch="llama", layers=2, hidden=256, ffn=512, heads=4, kv_heads=2, head=64, vocab=512, tied=False,
                  theta=1e4, eps=1e-5, context=512),
 }
@@ -59,7 +64,7 @@ def tensors(shape, mix):
     for i in range(s["layers"]):
         for norm in ("attn_norm", "ffn_norm"):
             yield f"blk.{i}.{norm}.weight", "F32", (hidden,)
-        if s["arch"] == "qwen3":
+        if s["arch"] in ("qwen3", "qwen3moe"):
             for norm in ("attn_q_norm", "attn_k_norm"):
                 yield f"blk.{i}.{norm}.weight", "F32", (head,)
         yield matrix("attn_q", hidden, s["heads"] * head, layer=i)
@@ -163,7 +168,8 @@ def keys(name, s, mix):
            "tokenizer.ggml.token_type": [1] * 257 + [3] + [1] * (s["vocab"] - 258), "tokenizer.ggml.merges": merges,
            "tokenizer.ggml.eos_token_id": 257, "tokenizer.ggml.bos_token_id": 257, "tokenizer.ggml.add_bos_token": False}
     if "experts" in s:
-        out |= {f"{arch}.expert_count": s["experts"], f"{arch}.expert_used_count": s["active"]}
+        out |= {f"{arch}.expert_count": s["experts"], f"{arch}.expert_used_count": s["active"],
+                f"{arch}.expert_feed_forward_length": s["ffn"]}
     return out
 
 

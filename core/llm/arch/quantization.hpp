@@ -38,9 +38,8 @@ struct Quantization {
 Quantization read_quantization(ConfigReader& r);
 
 struct DecodeOptions {
-  tenon_dtype dtype = f32;        // of weights that do not stay in blocks: f32, f16 or bf16
-  bool experts_in_blocks = true;  // the device multiplies them
-  bool inputs_are_rows = false;   // the model has its matrices as [inputs, outputs]
+  tenon_dtype dtype = f32;       // of weights that do not stay in blocks: f32, f16 or bf16
+  bool inputs_are_rows = false;  // the model has its matrices as [inputs, outputs]
 };
 // The tensors of a folder whose weights are quantized: they have the names and dims of the same
 // folder before. Weights of gptq and awq stay in blocks where these have the same numbers; all others

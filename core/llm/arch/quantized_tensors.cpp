@@ -11,8 +11,7 @@ struct Source {
         options(o),
         transposed(o.inputs_are_rows && q.layout != Quantization::Layout::scaled) {
     for (const auto& [name, weight] : folder.encoded) {
-      const bool plain = weight->blocks == TENON_DTYPE_NONE || o.inputs_are_rows ||
-                         (!o.experts_in_blocks && name.find(".experts.") != name.npos);
+      const bool plain = weight->blocks == TENON_DTYPE_NONE || o.inputs_are_rows;
       dtypes.emplace(name, plain ? o.dtype : weight->blocks);
     }
   }
