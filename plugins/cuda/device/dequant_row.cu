@@ -1,15 +1,17 @@
-//variant: FORMAT=12 ALIGN=16 TYPE=f16 SPLIT=2 SPANS=8 STAGES=4 BIAS=f32
-//variant: FORMAT=14 ALIGN=16 TYPE=bf16 SPLIT=8 SPANS=8 STAGES=2 BIAS=bf16
-//variant: FORMAT=8 ALIGN=16 TYPE=bf16 SPLIT=1 SPANS=2 STAGES=3 BIAS=f32
+//variant: FORMAT=12 ALIGN=16 TYPE=f16 SPLIT=2 SPANS=8 STAGES=4 BIAS=f32 GROUPS=0
+//variant: FORMAT=14 ALIGN=16 TYPE=bf16 SPLIT=8 SPANS=8 STAGES=2 BIAS=bf16 GROUPS=0
+//variant: FORMAT=8 ALIGN=16 TYPE=bf16 SPLIT=1 SPANS=2 STAGES=3 BIAS=f32 GROUPS=0
+//variant: FORMAT=12 ALIGN=16 TYPE=f16 SPLIT=8 SPANS=8 STAGES=4 BIAS=f32 GROUPS=2 IDS=i64 FACTOR=f32
 // SPDX-License-Identifier: Apache-2.0
 // dequant_matmul of one row of x in f16 or bf16, with the bits that dequant_tiles.cu gives to a row
-// among others. x lies in shared memory. The blocks of threads that run at once share all of w and go
-// from tile to tile, of 16 rows of w. A warp brings SPANS spans of 256 terms of each row to a stage of
-// shared memory; eight others each multiply one span of one tile. The first warp also adds the sums of
-// the spans of a tile, in the order of SPLIT parts.
+// among others, and the grouped product of rows that have an expert each: blockIdx.y is the row. x lies
+// in shared memory. The blocks of threads that run at once share all of w and go from tile to tile, of
+// 16 rows of w. A warp brings SPANS spans of 256 terms of each row to a stage of shared memory; eight
+// others each multiply one span of one tile. The first warp also adds the sums of the spans of a tile,
+// in the order of SPLIT parts.
 //entry: dequant_row = multiply_row(BlockProduct)
 #include "barrier.cuh"
-#include "dequant.args.cuh"
+#include "dequant_groups.cuh"
 #include "dequant_tiles.cuh"
 
 #if __CUDA_ARCH__ >= 900
@@ -198,6 +200,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) multiply_row(con
   }
   __syncthreads();
   begin_early();  // what would be fetched ahead delays the small kernels that are at work
+  const TileOfX of_x = tile_of_x<1>(p.groups, p.m, blockIdx.y, blockIdx.x + threadIdx.x == 0);
+  const u8* const w = of_x.matrix(p, row_bytes);
 
   // Copies a piece of the rows of a turn, each lane some rows.
   const auto copy = [&](const Stage& to) {
@@ -208,7 +212,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) multiply_row(con
     __syncwarp();
     for (int r = lane; r < rows; r += 32)
       copy_bytes(shared_address(stages + to.slot * kStageBytes + r * kStride),
-                 p.w + (to.row + r) * row_bytes + from, bytes, full + 8 * to.slot);
+                 w + (to.row + r) * row_bytes + from, bytes, full + 8 * to.slot);
   };
   if (warp == 0) {
     Stage copied = at;
@@ -236,14 +240,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) multiply_row(con
 #pragma unroll
         for (int i = 1; i < SPLIT; ++i) all += part[i];
         const f32 bias = p.bias ? widen(static_cast<const BIAS*>(p.bias)[row]) : 0.0f;
-        static_cast<X*>(p.y)[row] = narrow<X>(all + bias);
+        static_cast<X*>(p.y)[of_x.row(0) * p.n + row] = narrow<X>(of_x.result(all + bias, 0));
       }
       __syncwarp();
     }
     return;
   }
 
-  prepare(x, sums_of_x, static_cast<const X*>(p.x), blocks, threadIdx.x - 32);
+  prepare(x, sums_of_x, static_cast<const X*>(p.x) + of_x.row(0) * p.k, blocks, threadIdx.x - 32);
   const int worker = warp - 1, tile = worker / SPANS, line = lane / 4;
   f32* const scales = shared_scales + (kShares ? (worker * kRows + line) * kScaleRow : 0);
   for (; at.row < p.n; at.next(pieces, step)) {

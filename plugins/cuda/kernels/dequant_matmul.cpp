@@ -68,8 +68,8 @@ int64_t split_of(const BlockProblem& p) {
   return split;
 }
 
-// One row of x, on tensor cores, with the copy engine: by device/dequant_row.cu, whose shared memory
-// this counts. None where rows of w are not aligned for it, or shared memory is too small.
+// One row of x for each matrix, on tensor cores, with the copy engine: by device/dequant_row.cu, whose
+// shared memory this counts. None where rows of w are not aligned for it, or shared memory is too small.
 std::optional<sdk::Kernel> one_row(BlockProblem p, CudaDevice& device) {
   constexpr int kCopyEngineMajor = 9;
   constexpr int64_t kVector = 16, kReserved = 1 << 10, kPad = 32, kBlocks = 2;
@@ -106,12 +106,14 @@ std::optional<sdk::Kernel> one_row(BlockProblem p, CudaDevice& device) {
   if (stages < kLeastStages) return {};
   p.defines.insert(p.defines.end(), {define("SPLIT", split_of(p)), define("SPANS", own_spans),
                                      define("STAGES", stages)});
+  const TilesOfX tiles(p, device, 1);
+  const int64_t at_once = blocks * device.properties().multiprocessors;
   const Grid grid{
-      .blocks = std::min(blocks_for(p.n, rows), blocks * device.properties().multiprocessors),
+      .blocks = std::min(blocks_for(p.n, rows), blocks_for(at_once, std::max<int64_t>(p.m, 1))),
       .threads = 32 * (kWarps + 1),
       .shared = static_cast<uint32_t>(stages * stage + of_x + of_sums(stages)),
       .early = device.properties().early_starts};
-  return p.kernel(device, entries::dequant_row, grid, TilesOfX(p, device, 1));
+  return p.kernel(device, entries::dequant_row, grid, tiles);
 }
 
 // Stages of `bytes` that fit into shared memory, if `blocks` of threads share it.
@@ -267,7 +269,7 @@ sdk::Kernel make_block_product(const BlockProblem& p, const std::string& compute
       return decoded_product(p, few_rows(p, device), node);
     } catch (const Refusal&) {  // the product: tiles have other limits
     }
-  if (p.m == 1 && !p.grouped)
+  if ((p.m == 1 && !p.grouped) || TilesOfX::alone(p))
     if (const auto kernel = one_row(p, device)) return *kernel;
   return p.m <= kFewRows * matrices ? few_rows(p, device) : wide(p, device);
 }

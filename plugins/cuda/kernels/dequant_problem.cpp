@@ -74,17 +74,21 @@ sdk::Kernel BlockProblem::kernel(CudaDevice& device, const Entry<args::BlockProd
   return kernel;
 }
 
+bool TilesOfX::alone(const BlockProblem& p) {
+  constexpr int64_t kFew = 16;
+  return p.grouped && p.grouped->by_ids && p.m <= std::max(kFew, p.grouped->experts / 2);
+}
+
 TilesOfX::TilesOfX(const BlockProblem& p, CudaDevice& device, int64_t most)
     : count_(blocks_for(p.m, most)), rows_(std::clamp<int64_t>(p.m, 1, most)) {
-  constexpr int64_t kMostDown = 65535, kAlone = 16;
+  constexpr int64_t kMostDown = 65535;
   if (!p.grouped) {
     defines_ = {"GROUPS=0"};
   } else {
     const GroupedProblem& g = *p.grouped;
     experts_ = g.experts, ids_ = g.list, factors_ = g.p;
     if (factors_ >= 0) defines_.push_back("FACTOR=" + type_name("p", g.p_dtype));
-    // Rows that likely have an expert each are not sorted.
-    if (g.by_ids && p.m <= std::max(kAlone, experts_ / 2)) {
+    if (alone(p)) {
       count_ = p.m, rows_ = 1;
       defines_.insert(defines_.end(), {"GROUPS=2", g.wide_list ? "IDS=i64" : "IDS=i32"});
     } else {

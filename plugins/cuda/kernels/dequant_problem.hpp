@@ -39,6 +39,8 @@ struct BlockProblem {
 // The tiles of rows of x that meet the same matrix: device/dequant_groups.cuh.
 class TilesOfX {
  public:
+  // Does each row likely have an expert of its own? Then rows are not sorted, and each is a tile.
+  static bool alone(const BlockProblem& p);
   // most: rows of a tile.
   TilesOfX(const BlockProblem& p, CudaDevice& device, int64_t most);
 

@@ -171,6 +171,13 @@ Kernel make_product(const Node& node, const ProductProblem& p, const ProductPlac
     kernel.cost = p.seconds();
     return kernel;
   }
+  if (DotsProduct::takes(p)) {
+    const DotsProduct dots(device, p);
+    kernel =
+        kernel_of({dots.code()}, [dots, places](const sdk::Call& c) { dots.run(c, places.of(c)); });
+    kernel.cost = p.seconds();
+    return kernel;
+  }
   // Our own tiles stand in where the library knows no algorithm. Without code of them and without
   // a compiler the product is claimed only if the library surely has one.
   TileProduct tiles;

@@ -106,6 +106,37 @@ void TileProduct::run(const sdk::Call& call, const ProductPointers& p) const {
                args);
 }
 
+bool DotsProduct::takes(const ProductProblem& p) {
+  constexpr int64_t kFewColumns = 32, kFewRows = 8, kManyColumns = 512;
+  const int64_t bytes = element_bytes(p.a), vector = static_cast<int64_t>(kBytes) / bytes;
+  const auto on_vectors = [&](uint64_t alignment, int64_t ld) {
+    return alignment >= kBytes && ld % vector == 0;
+  };
+  const bool f32 = p.a == TENON_DTYPE_F32 && !p.tf32;
+  return (f32 || is_half(p.a)) && p.a == p.b && p.sum == TENON_DTYPE_F32 && !p.trans_a &&
+         p.trans_b && p.batch.empty() && p.m > 0 && p.n > 0 && p.k > 0 && p.m < kNarrowIndex &&
+         p.k % vector == 0 && on_vectors(p.a_alignment, p.lda) &&
+         on_vectors(p.b_alignment, p.ldb) &&
+         (p.n <= kFewColumns || (f32 && p.m <= kFewRows && p.n <= kManyColumns));
+}
+
+DotsProduct::DotsProduct(CudaDevice& device, const ProductProblem& problem) : problem_(problem) {
+  constexpr int64_t kColumns = 8, kManyRows = 64;
+  const int64_t rows = problem.m >= kManyRows ? 4 : 1;
+  std::vector<std::string> d = finish_defines(problem);
+  if (problem.alpha != 1) d.emplace_back("ALPHA=1");
+  d.insert(d.end(), {"TYPE=" + type_name("a", problem.a), "TY=" + type_name("y", problem.y),
+                     define("ROWS", rows)});
+  code_ = device.code(entries::dots, d);
+  grid_ = {.blocks = launchable(blocks_for(problem.m, rows) * blocks_for(problem.n, kColumns)),
+           .threads = 256,
+           .early = device.properties().early_starts};
+}
+
+void DotsProduct::run(const sdk::Call& call, const ProductPointers& p) const {
+  code_.launch(call, grid_, arguments_of(problem_, p));
+}
+
 ProductFinish::ProductFinish(CudaDevice& device, const ProductProblem& problem)
     : problem_(problem) {
   // The tile's own defines have no meaning here, and are always the same.

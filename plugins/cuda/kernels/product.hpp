@@ -63,6 +63,21 @@ class TileProduct {
   uint32_t shared_ = 0;
 };
 
+// Few columns, in f32 also few rows and not many columns (device/dots.cu): libraries are slow there, and
+// choose an order of sums by the number of rows.
+class DotsProduct {
+ public:
+  static bool takes(const ProductProblem& p);
+  DotsProduct(CudaDevice& device, const ProductProblem& problem);
+  Code code() const { return code_; }
+  void run(const sdk::Call& call, const ProductPointers& p) const;
+
+ private:
+  ProductProblem problem_;
+  CodeFor<entries::dots> code_;
+  Grid grid_;
+};
+
 // What follows a product, from its sums (alpha is in them), which may lie in y.
 class ProductFinish {
  public:
