@@ -10,13 +10,11 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "dequant_f8-inl.h"
 #include "dequant_unpack-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
-
-// A lane takes every sixteenth element, on targets of fewer lanes too.
-using Lanes16 = hn::CappedTag<float, 16>;
 
 // `count` elements as floats.
 template <bool kAdds>
@@ -38,12 +36,16 @@ HWY_INLINE void as_floats(const Unpacked& from, int64_t count, float* to) {
 
 template <tenon_dtype kFormat>
 HWY_INLINE void decode_as(const uint8_t* from, int64_t count, float* to) {
-  const int64_t bytes = static_cast<int64_t>(tenon_dense_bytes(kFormat, kUnpacked));
-  Unpacked unpacked;
-  for (int64_t k = 0; k < count; k += kUnpacked, from += bytes) {
-    const int64_t some = std::min(kUnpacked, count - k);
-    unpack_as<kFormat, 0>(from, some, unpacked);
-    as_floats<has_adds(kFormat)>(unpacked, some, to + k);
+  if constexpr (kFormat == TENON_DTYPE_F8E4M3_128) {
+    f8_decode(from, count, to);
+  } else {
+    const int64_t bytes = static_cast<int64_t>(tenon_dense_bytes(kFormat, kUnpacked));
+    Unpacked unpacked;
+    for (int64_t k = 0; k < count; k += kUnpacked, from += bytes) {
+      const int64_t some = std::min(kUnpacked, count - k);
+      unpack_as<kFormat, 0>(from, some, unpacked);
+      as_floats<has_adds(kFormat)>(unpacked, some, to + k);
+    }
   }
 }
 
@@ -162,6 +164,9 @@ HWY_INLINE void float_block(const BlockProduct& p, int64_t j, int64_t cols, int6
 template <tenon_dtype kFormat>
 HWY_INLINE void float_panel(const BlockProduct& p, int64_t j, int64_t cols, int64_t i, int64_t rows,
                             const Area& area) {
+  if constexpr (kFormat == TENON_DTYPE_F8E4M3_128) {
+    if (rows <= kRowsOfF8) return f8_rows(p, j, cols, i, rows, area.lanes);
+  }
   const int64_t wide = rows < kFewFloatRows ? 3 : kFloatPanel;
   const int64_t depth = kFloatPanel / wide * kBlockChunk;
   for (int64_t n = 0; n < cols; n += wide)
