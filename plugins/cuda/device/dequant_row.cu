@@ -1,6 +1,7 @@
 //variant: FORMAT=12 ALIGN=16 TYPE=f16 SPLIT=2 SPANS=8 STAGES=4 BIAS=f32
 //variant: FORMAT=14 ALIGN=16 TYPE=bf16 SPLIT=8 SPANS=8 STAGES=2 BIAS=bf16
 //variant: FORMAT=8 ALIGN=16 TYPE=bf16 SPLIT=1 SPANS=2 STAGES=3 BIAS=f32
+//variant: FORMAT=128 ALIGN=16 TYPE=bf16 SPLIT=4 SPANS=4 STAGES=3 BIAS=f32
 // SPDX-License-Identifier: Apache-2.0
 // dequant_matmul of one row of x in f16 or bf16, with the bits that dequant_tiles.cu gives to a row
 // among others. x lies in shared memory. The blocks of threads that run at once share all of w and go
