@@ -23,7 +23,7 @@ tenon_dtype stored_dtype(const GgufTensor& t, const files::NamePair& pair) {
   if (t.dtype == f32 || t.dtype == f16 || t.dtype == bf16) return t.dtype;
   const auto blocks = static_cast<tenon_dtype>(TENON_DTYPE_BLOCKS + t.type);
   const bool matrix = t.dims.size() == 2 || t.dims.size() == 3;
-  return t.dtype == TENON_DTYPE_NONE && matrix && in_blocks(blocks) ? blocks : tenon_dtype{f16};
+  return t.dtype == TENON_DTYPE_NONE && matrix && in_gguf(blocks) ? blocks : tenon_dtype{f16};
 }
 
 class GgufMetadata : public Metadata {

@@ -46,6 +46,9 @@ class Fill {
   static Fill blocks(bool anything = false) {
     return Fill(Kind::blocks, 0, anything ? 1 : 0).fixed();
   }
+  // Blocks of f8e4m3_128 with all codes: subnormals, zeros of both signs, and NaN in few blocks. Scales
+  // are large, small, negative and 0.
+  static Fill f8_specials() { return Fill(Kind::blocks, 0, 2).fixed(); }
   // Puts these at places spread over the tensor.
   Fill with(std::vector<double> specials) const {
     Fill f = *this;

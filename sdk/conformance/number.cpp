@@ -249,6 +249,7 @@ std::vector<size_t> half_fields(tenon_dtype dtype) {
     case TENON_DTYPE_Q8_K:
     case TENON_DTYPE_MXFP4:
     case TENON_DTYPE_NVFP4:
+    case TENON_DTYPE_F8E4M3_128:
       return {};
     default:
       return {0};
@@ -268,10 +269,29 @@ void set_block_scales(HostTensor& blocks, const std::function<double()>& next) {
     if (t == TENON_DTYPE_Q8_K) {
       const auto scale = static_cast<float>(next());
       std::memcpy(block, &scale, 4);
+    } else if (t == TENON_DTYPE_F8E4M3_128) {
+      const auto scale = static_cast<float>(next());
+      std::memcpy(block, &scale, 4);
+      for (size_t k = 4; k < size; ++k)  // the code below NaN is the largest number
+        if ((block[k] & std::byte{0x7f}) == std::byte{0x7f}) block[k] ^= std::byte{1};
     } else if (t == TENON_DTYPE_MXFP4) {
       block[0] = static_cast<std::byte>(121 + static_cast<int>(next() * 100) % 3);  // from 2^-6
     } else if (t == TENON_DTYPE_NVFP4) {
       for (size_t k = 0; k < 4; ++k) block[k] = static_cast<std::byte>(8 + next() * 200);
+    }
+  }
+}
+
+void set_f8_specials(HostTensor& blocks) {
+  constexpr float kScales[] = {1, -0.5f, 0, 0x1p-20f, 3e-3f};
+  constexpr size_t kBytes = 132, kNanEvery = 17;
+  for (size_t b = 0; b < blocks.bytes.size() / kBytes; ++b) {
+    std::byte* const block = blocks.bytes.data() + b * kBytes;
+    std::memcpy(block, &kScales[b % std::size(kScales)], sizeof(float));
+    for (size_t i = 4; i < kBytes; ++i) {
+      auto code = static_cast<uint8_t>(2 * i + b % 2);
+      if ((code & 0x7f) == 0x7f && b % kNanEvery != 3) code ^= 0x40;
+      block[i] = static_cast<std::byte>(code);
     }
   }
 }

@@ -46,6 +46,8 @@ struct HostTensor {
 
 // Sets all scales and minima of blocks to numbers of around 2^-6.
 void set_block_scales(HostTensor& blocks, const std::function<double()>& next);
+// Content of f8e4m3_128, for Fill::f8_specials().
+void set_f8_specials(HostTensor& blocks);
 
 // Element k of the result is element from[k] of x.
 HostTensor picked(const HostTensor& x, const std::vector<int64_t>& dims,

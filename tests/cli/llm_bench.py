@@ -9,7 +9,7 @@ import tiny_model
 # inspect.py of this folder would hide Python's own, which numpy imports.
 sys.path[0] = str(pathlib.Path(__file__).resolve().parent.parent / "bench")
 try:
-    import random_gguf
+    import random_fp8, random_gguf
 except ImportError as missing:
     random_gguf = None
     print(f"not tested, files with random weights: {missing}")
@@ -108,6 +108,13 @@ def random_files(folder):
     check("experts", out.get("model_type") == "mixtral", out)
     tables = out.get("weight_bytes", 0) - content_bytes(random_gguf.SHAPES["moe-8x2"] | {"layers": 1}, "Q4_K_M")
     check("experts stay in blocks", 0 <= tables <= 1 << 23, tables)
+    for shape in ("tiny", "moe-8x2"):
+        file = pathlib.Path(folder, f"fp8-{shape}")
+        random_fp8.write(file, shape, layers=2, shard=0.001)
+        check("files of about a MiB", len([*file.glob("model-*.safetensors")]) > 1, [*file.iterdir()])
+        out = result(file, "--prefill", 4, "--decode", 2)
+        tables = out.get("weight_bytes", 0) - f8_bytes(random_gguf.SHAPES[shape] | {"layers": 2})
+        check(f"{shape}: fp8 weights stay fp8, those of experts too", 0 <= tables <= 1 << 23, (tables, out))
     done = subprocess.run([TENON, "llm", "run", pathlib.Path(folder, "F32.gguf"), "--device", "cpu", "--raw", "--prompt", "Hi you",
                            "--tokens", "3", "--greedy"], capture_output=True, text=True)
     check("a token for each byte", done.returncode == 0 and done.stderr.startswith("6 tokens read"), done.stderr)
@@ -118,6 +125,14 @@ def content_bytes(shape, mix):
     for _, form, dims in random_gguf.tensors(shape, mix):
         _, elements, of_block = random_gguf.FORMATS[form]
         size += math.prod(dims) // elements * of_block
+    return size
+
+
+def f8_bytes(shape):
+    """Of blocks of 128 numbers with a scale, and of all else in bf16."""
+    size = 0
+    for _, dtype, dims in random_fp8.tensors(shape):
+        size += {"F8_E4M3": math.prod(dims) // 128 * 132, "BF16": 2 * math.prod(dims)}.get(dtype, 0)
     return size
 
 

@@ -31,6 +31,7 @@ HalfScales half_scales(tenon_dtype format) {
     case TENON_DTYPE_Q5_K:
       return {0, 2};
     case TENON_DTYPE_NVFP4:  // no f16: eight bits, all finite
+    case TENON_DTYPE_F8E4M3_128:
       return {0, 0};
     default:
       return {0, 1};
@@ -54,6 +55,13 @@ Tensor blocks_of(tenon_dtype format, int64_t rows, int64_t columns) {
       bytes[at] = static_cast<uint8_t>(at % 7 == 3 ? at % 2 : 121 + at % 8);
     return w;
   }
+  if (format == TENON_DTYPE_F8E4M3_128)
+    for (size_t at = 0; at < w.size(); at += block.bytes) {
+      const float scale = at % 7 == 5 ? -0x1p-6f : 0x1p-7f * static_cast<float>(1 + at % 3);
+      std::memcpy(bytes + at, &scale, sizeof scale);
+      for (size_t k = at + 4; k < at + block.bytes; ++k)
+        if ((bytes[k] & 0x7f) == 0x7f) bytes[k] ^= 1;  // the largest number in place of NaN
+    }
   const HalfScales scales = half_scales(format);
   for (size_t at = 0; at < w.size(); at += block.bytes)
     for (int k = 0; k < scales.count; ++k) {
@@ -77,8 +85,9 @@ std::vector<float> rows_of_x(int64_t rows, int64_t columns) {
 TEST_CASE("a row of a product with blocks has the same bits alone and among others") {
   constexpr int64_t kColumns = 5 * 256, kRows = 52;
   for (const std::string& device : control_devices())
-    for (const tenon_dtype format : {TENON_DTYPE_Q4_K, TENON_DTYPE_Q5_K, TENON_DTYPE_Q6_K,
-                                     TENON_DTYPE_Q3_K, TENON_DTYPE_Q8_0, TENON_DTYPE_Q4_0})
+    for (const tenon_dtype format :
+         {TENON_DTYPE_Q4_K, TENON_DTYPE_Q5_K, TENON_DTYPE_Q6_K, TENON_DTYPE_Q3_K, TENON_DTYPE_Q8_0,
+          TENON_DTYPE_Q4_0, TENON_DTYPE_F8E4M3_128})
       for (const tenon_dtype dtype : {tenon_dtype{f32}, tenon_dtype{f16}, tenon_dtype{bf16}}) {
         CAPTURE(device);
         CAPTURE(sdk::dtype_name(format));
@@ -180,7 +189,7 @@ TEST_CASE("a row of bytes has the same bits alone, among others, and among rows 
        {TENON_DTYPE_Q4_K, TENON_DTYPE_Q5_K, TENON_DTYPE_Q6_K, TENON_DTYPE_Q3_K, TENON_DTYPE_Q2_K,
         TENON_DTYPE_Q8_0, TENON_DTYPE_Q4_0, TENON_DTYPE_Q4_1, TENON_DTYPE_Q5_0, TENON_DTYPE_Q5_1,
         TENON_DTYPE_IQ4_NL, TENON_DTYPE_IQ4_XS, TENON_DTYPE_MXFP4, TENON_DTYPE_NVFP4,
-        TENON_DTYPE_TQ1_0, TENON_DTYPE_TQ2_0})
+        TENON_DTYPE_TQ1_0, TENON_DTYPE_TQ2_0, TENON_DTYPE_F8E4M3_128})
     for (const int64_t columns : {256, 3 * 256, 6 * 256, 35 * 256, 17 * 32, 28 * 32}) {
       if (columns % tenon_dtype_block(format).elements != 0) continue;
       CAPTURE(sdk::dtype_name(format));

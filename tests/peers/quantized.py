@@ -53,12 +53,16 @@ def cases():
     fp8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "modules_to_not_convert": ["lm_head"]}
     deepseek = T.DeepseekV3Config(**A.LATENT | dict(q_lora_rank=128, kv_lora_rank=120, hidden_size=128, v_head_dim=16,
                                                     moe_intermediate_size=128, intermediate_size=256), n_group=4, topk_group=2)
+    # Rows of whole blocks of 128 numbers: weights stay e4m3, those of experts too.
+    wide = T.DeepseekV3Config(**A.LATENT | dict(q_lora_rank=128, kv_lora_rank=128, hidden_size=128, v_head_dim=32,
+                                                moe_intermediate_size=128, intermediate_size=256), n_group=4, topk_group=2)
     llama = T.LlamaConfig(**WIDE)
     return {
         "fp8_blocks": (fp8 | {"weight_block_size": [128, 128]}, lambda w: blocks(w, 128, 128), "_scale_inv", llama),
         "fp8_small_blocks": (fp8 | {"weight_block_size": [32, 64]}, lambda w: blocks(w, 32, 64), "_scale_inv", llama),
         "fp8_one": (fp8 | {"weight_block_size": None}, one, "_scale_inv", llama),
         "fp8_deepseek": (fp8 | {"weight_block_size": [8, 8]}, lambda w: blocks(w, 8, 8), "_scale_inv", deepseek),
+        "fp8_deepseek_wide": (fp8 | {"weight_block_size": [8, 128]}, lambda w: blocks(w, 8, 128), "_scale_inv", wide),
         "compressed_rows": (compressed("channel"), by_row, "_scale", llama),
         "compressed_blocks": (compressed("block", block_structure=[32, 64]), lambda w: blocks(w, 32, 64), "_scale", llama),
     }

@@ -73,8 +73,8 @@ std::vector<Option> with_engine_options(std::vector<Option> own) {
       {.name = "--products",
        .value = "KIND",
        .help =
-           "products with quantized weights: int8 rounds activations to blocks of 8-bit integers; "
-           "compute may round weights to the dtype of --compute",
+           "products with quantized weights: int8 rounds activations to blocks of 8-bit integers, "
+           "except beside fp8 weights; compute may round weights to the dtype of --compute",
        .otherwise = "int8 on the cpu, compute elsewhere",
        .choices = {"int8", "compute", "f32"}},
       lora_option(

@@ -2,14 +2,17 @@
 // Decodes whole weights by several threads; weights of 8-bit numbers with scales.
 #include "llm/arch/encoded_weight.hpp"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
 #include <thread>
 
 #include "llm/dims_text.hpp"
 #include "llm/threads.hpp"
+#include "tenon/blocks.hpp"
 
 namespace tenon::llm {
 namespace {
@@ -27,16 +30,16 @@ void by_rows(int64_t rows, int64_t columns, const std::function<void(int64_t, in
   });
 }
 
-// The numbers of f8e4m3: no infinities, and one NaN per sign.
-float e4m3(unsigned bits) {
-  const unsigned exponent = bits >> 3 & 15, mantissa = bits & 7;
-  const float size =
-      exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
-      : exponent == 15 && mantissa == 7
-          ? std::nanf("")
-          : std::ldexp(static_cast<float>(8 + mantissa), static_cast<int>(exponent) - 10);
-  return (bits & 0x80) != 0 ? -size : size;
+// Drops the pages of a mapped file that hold nothing but `bytes`. They come back when they are read.
+void drop_pages(std::span<const std::byte> bytes) {
+  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(bytes.data());
+  const uintptr_t first = (begin + page - 1) / page * page,
+                  end = (begin + bytes.size()) / page * page;
+  if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
 }
+
+constexpr int64_t kF8Block = 128;
 
 class Scaled final : public EncodedWeight {
  public:
@@ -63,9 +66,12 @@ class Scaled final : public EncodedWeight {
                                               std::to_string(parts(columns, q.block_columns)) + "]"
                                         : "one number, or one for each row"));
     for (unsigned i = 0; i < 256; ++i)
-      values_[i] = q.integers ? static_cast<float>(static_cast<int8_t>(i)) : e4m3(i);
+      values_[i] = q.integers ? static_cast<float>(static_cast<int8_t>(i)) : sdk::f8e4m3_value(i);
+    const bool one_scale = block_columns_ == columns || block_columns_ % kF8Block == 0;
+    if (!q.integers && one_scale && columns % kF8Block == 0) blocks = TENON_DTYPE_F8E4M3_128;
   }
 
+  std::span<const std::byte> source() const override { return weight_.data; }
   void open() override { scales_ = as_floats(scale_); }
   void close() override { scales_ = {}; }
 
@@ -77,6 +83,18 @@ class Scaled final : public EncodedWeight {
         const float scale = scales_[static_cast<size_t>(r / block_rows_ * across + b)];
         const int64_t size = std::min(block_columns_, columns - b * block_columns_);
         for (int64_t i = 0; i < size; ++i) *to++ = values_[*from++] * scale;
+      }
+  }
+
+  void decode_blocks(int64_t first, int64_t count, std::byte* to) const override {
+    const int64_t across = (columns + block_columns_ - 1) / block_columns_;
+    const std::byte* from = weight_.data.data() + first * columns;
+    for (int64_t r = first; r < first + count; ++r)
+      for (int64_t c = 0; c < columns; c += kF8Block, from += kF8Block) {
+        const float scale =
+            scales_[static_cast<size_t>(r / block_rows_ * across + c / block_columns_)];
+        std::memcpy(to, &scale, sizeof scale), to += sizeof scale;
+        to = std::copy_n(from, kF8Block, to);
       }
   }
 
@@ -125,6 +143,7 @@ Tensor EncodedWeight::tensor(tenon_dtype dtype, bool transposed) {
     by_rows(rows, columns,
             [&](int64_t first, int64_t count) { decode_blocks(first, count, to + first * row); });
     close();
+    drop_pages(source());
     return out;
   }
   const int64_t width = tenon_dtype_bits(dtype) / 8;
@@ -145,6 +164,7 @@ Tensor EncodedWeight::tensor(tenon_dtype dtype, bool transposed) {
     }
   });
   close();
+  drop_pages(source());
   return out;
 }
 

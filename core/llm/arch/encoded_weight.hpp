@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "llm/arch/quantization.hpp"
@@ -15,8 +16,8 @@ class EncodedWeight {
  public:
   virtual ~EncodedWeight() = default;
   int64_t rows = 0, columns = 0;
-  // A dtype of blocks with the same numbers; NONE if there is none. Of columns that are a multiple of
-  // 32 then.
+  // A dtype of blocks with the same numbers; NONE if there is none. The columns are a multiple of its
+  // block then.
   tenon_dtype blocks = TENON_DTYPE_NONE;
 
   // Reads scales and zero points before rows are decoded.
@@ -27,7 +28,10 @@ class EncodedWeight {
   // The same in blocks.
   virtual void decode_blocks(int64_t /*first*/, int64_t /*count*/, std::byte* /*to*/) const {}
 
-  // All rows, by several threads. dtype: `blocks`, or f32, f16 or bf16. transposed: [columns, rows].
+  // Where the numbers without their scales are, in a mapped file.
+  virtual std::span<const std::byte> source() const = 0;
+
+  // All rows, by several threads; the pages of source() leave memory. dtype: `blocks`, or f32, f16 or bf16. transposed: [columns, rows].
   Tensor tensor(tenon_dtype dtype, bool transposed);
 };
 

@@ -111,6 +111,7 @@ class Packed final : public EncodedWeight {
             static_cast<uint8_t>(words[i] >> shift_of_output(k) & mask_);
   }
   void close() override { scales_ = {}, zeros_ = {}; }
+  std::span<const std::byte> source() const override { return weight_.data; }
 
   void decode(int64_t first, int64_t count, float* to) const override {
     const std::vector<uint8_t> levels = integers(first, count);

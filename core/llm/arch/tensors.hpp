@@ -14,6 +14,10 @@ namespace tenon::llm {
 
 // True for dtypes of blocks (GGUF's q4_k and others).
 inline bool in_blocks(tenon_dtype t) { return tenon_dtype_block(t).elements > 0; }
+// Is a dtype of blocks a format of GGUF files? f8e4m3_128 and what follows it are none (types.h).
+inline bool in_gguf(tenon_dtype blocks) {
+  return in_blocks(blocks) && blocks < TENON_DTYPE_F8E4M3_128;
+}
 
 // The tensors of a model, by the names of Hugging Face folders.
 struct TensorSource {

@@ -237,7 +237,7 @@ class ToGguf {
     for (Planned& p : planned_) {
       if (p.sources.empty() || p.changes || p.plus_one || p.change != Change::none) continue;
       const tenon_dtype blocks = p.sources[0]->blocks();
-      if (blocks == TENON_DTYPE_NONE || (!options_.type.empty() && blocks != p.format.dtype) ||
+      if (!in_gguf(blocks) || (!options_.type.empty() && blocks != p.format.dtype) ||
           std::ranges::any_of(p.sources, [&](const auto* s) { return s->blocks() != blocks; }))
         continue;
       p.blocks = blocks;

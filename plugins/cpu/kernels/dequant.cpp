@@ -187,7 +187,7 @@ Plan plan_of(const sdk::Value& x, const sdk::Value& w, int64_t m, const std::str
               .m = m,
               .n = wt.dims[wt.rank - 2],
               .k = wt.dims[wt.rank - 1],
-              .bytes = compute == "int8",
+              .bytes = compute == "int8" && has_integer_levels(wt.dtype),
               .slots = widest_arena()};
   throw sdk::Refusal::attribute("compute", compute);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights of blocks: their elements as floats, and products with them. An element is
-// scale·level + add, with a level of 8 bits, and a scale and an add for each 16 elements.
+// scale·level + add, with a level of 8 bits, and a scale and an add for each 16 elements. Levels of
+// f8e4m3_128 are 8-bit floats instead (dequant_f8-inl.h).
 //
 // The sums of a product have one order, whatever the number of rows is: so a row of x gets the same
 // bits alone and among others.
@@ -32,6 +33,10 @@ constexpr bool has_adds(tenon_dtype t) {
   return t == TENON_DTYPE_Q4_1 || t == TENON_DTYPE_Q5_1 || t == TENON_DTYPE_Q2_K ||
          t == TENON_DTYPE_Q4_K || t == TENON_DTYPE_Q5_K;
 }
+
+// Are the levels integers, so that they multiply rows of x in bytes? Others multiply floats, whatever
+// `compute` is.
+constexpr bool has_integer_levels(tenon_dtype t) { return t != TENON_DTYPE_F8E4M3_128; }
 
 // Writes `count` elements, whole blocks, as floats.
 void decode_blocks(tenon_dtype dtype, const void* blocks, int64_t count, float* to);

@@ -257,22 +257,25 @@ void BytePanel(const BlockProduct& p, int64_t j, int64_t cols, void* memory, Blo
   auto& area = *static_cast<ByteArea*>(memory);
   with_format(p.dtype, [&](auto format) HWY_ATTR {
     constexpr tenon_dtype kFormat = format;
-    constexpr ByteKernels kGeneric{Dots<scale_group(kFormat), has_adds(kFormat)>, Close, nullptr,
-                                   nullptr};
-    const ByteKernels* const best = byte_kernels(kFormat);
-    const ByteKernels& kernels = best ? *best : kGeneric;
-    for (int64_t i = 0; i < p.m; i += kBlockRows) {
-      const int64_t count = std::min(kBlockRows, p.m - i);
-      const Rows rows{p, i};
-      std::fill_n(area.sums[0], count * kBlockPanel, 0.0f);
-      if (row_by_row(p)) {
-        for (int64_t r = 0; r < count; ++r) long_dots<kFormat>(p, kernels, j, cols, rows, r, area);
-      } else if (kernels.tile) {
-        tiles<kFormat>(p, kernels, j, cols, rows, count, area);
-      } else {
-        short_dots<kFormat>(p, kernels, j, cols, rows, count, area);
+    if constexpr (has_integer_levels(kFormat)) {
+      constexpr ByteKernels kGeneric{Dots<scale_group(kFormat), has_adds(kFormat)>, Close, nullptr,
+                                     nullptr};
+      const ByteKernels* const best = byte_kernels(kFormat);
+      const ByteKernels& kernels = best ? *best : kGeneric;
+      for (int64_t i = 0; i < p.m; i += kBlockRows) {
+        const int64_t count = std::min(kBlockRows, p.m - i);
+        const Rows rows{p, i};
+        std::fill_n(area.sums[0], count * kBlockPanel, 0.0f);
+        if (row_by_row(p)) {
+          for (int64_t r = 0; r < count; ++r)
+            long_dots<kFormat>(p, kernels, j, cols, rows, r, area);
+        } else if (kernels.tile) {
+          tiles<kFormat>(p, kernels, j, cols, rows, count, area);
+        } else {
+          short_dots<kFormat>(p, kernels, j, cols, rows, count, area);
+        }
+        sink(i, count, j, cols, area.sums[0]);
       }
-      sink(i, count, j, cols, area.sums[0]);
     }
   });
 }

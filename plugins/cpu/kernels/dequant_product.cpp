@@ -10,13 +10,11 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "dequant_f8-inl.h"
 #include "dequant_unpack-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tenon::cpu::HWY_NAMESPACE {
-
-// A lane takes every sixteenth element, on targets of fewer lanes too.
-using Lanes16 = hn::CappedTag<float, 16>;
 
 // `count` elements as floats.
 template <bool kAdds>
@@ -38,12 +36,16 @@ HWY_INLINE void as_floats(const Unpacked& from, int64_t count, float* to) {
 
 template <tenon_dtype kFormat>
 HWY_INLINE void decode_as(const uint8_t* from, int64_t count, float* to) {
-  const int64_t bytes = static_cast<int64_t>(tenon_dense_bytes(kFormat, kUnpacked));
-  Unpacked unpacked;
-  for (int64_t k = 0; k < count; k += kUnpacked, from += bytes) {
-    const int64_t some = std::min(kUnpacked, count - k);
-    unpack_as<kFormat, 0>(from, some, unpacked);
-    as_floats<has_adds(kFormat)>(unpacked, some, to + k);
+  if constexpr (kFormat == TENON_DTYPE_F8E4M3_128) {
+    f8_decode(from, count, to);
+  } else {
+    const int64_t bytes = static_cast<int64_t>(tenon_dense_bytes(kFormat, kUnpacked));
+    Unpacked unpacked;
+    for (int64_t k = 0; k < count; k += kUnpacked, from += bytes) {
+      const int64_t some = std::min(kUnpacked, count - k);
+      unpack_as<kFormat, 0>(from, some, unpacked);
+      as_floats<has_adds(kFormat)>(unpacked, some, to + k);
+    }
   }
 }
 
@@ -162,6 +164,9 @@ HWY_INLINE void float_block(const BlockProduct& p, int64_t j, int64_t cols, int6
 template <tenon_dtype kFormat>
 HWY_INLINE void float_panel(const BlockProduct& p, int64_t j, int64_t cols, int64_t i, int64_t rows,
                             const Area& area) {
+  if constexpr (kFormat == TENON_DTYPE_F8E4M3_128) {
+    if (rows <= kRowsOfF8) return f8_rows(p, j, cols, i, rows, area.lanes);
+  }
   const int64_t wide = rows < kFewFloatRows ? 3 : kFloatPanel;
   const int64_t depth = kFloatPanel / wide * kBlockChunk;
   for (int64_t n = 0; n < cols; n += wide)
@@ -169,12 +174,22 @@ HWY_INLINE void float_panel(const BlockProduct& p, int64_t j, int64_t cols, int6
                          area.lanes + n * 16);
 }
 
-HWY_INLINE float sum_of_lanes(const float* from) {
-  float s[16];
-  std::copy_n(from, 16, s);
-  for (int half = 8; half > 0; half /= 2)
-    for (int l = 0; l < half; ++l) s[l] += s[l + half];
-  return s[0];
+// The sums of 16 lanes each, of four columns: lane l and l + 8, then l and l + 4, and so on.
+HWY_INLINE void sums_of_lanes(const float* from, float* to) {
+  const hn::FixedTag<float, 4> d;
+  hn::Vec<decltype(d)> v[4];
+#pragma GCC unroll 4
+  for (int n = 0; n < 4; ++n) {
+    const float* const at = from + 16 * n;
+    v[n] = hn::Add(hn::Add(hn::LoadU(d, at), hn::LoadU(d, at + 8)),
+                   hn::Add(hn::LoadU(d, at + 4), hn::LoadU(d, at + 12)));
+  }
+  const auto two = [&](int n) HWY_ATTR {
+    return hn::Add(hn::ConcatLowerLower(d, v[n + 1], v[n]),
+                   hn::ConcatUpperUpper(d, v[n + 1], v[n]));
+  };
+  const auto a = two(0), b = two(2);
+  hn::StoreU(hn::Add(hn::ConcatEven(d, b, a), hn::ConcatOdd(d, b, a)), d, to);
 }
 
 void FloatPanel(const BlockProduct& p, int64_t j, int64_t cols, void* memory, BlockSink sink) {
@@ -189,8 +204,8 @@ void FloatPanel(const BlockProduct& p, int64_t j, int64_t cols, void* memory, Bl
     with_format(p.dtype,
                 [&](auto format) HWY_ATTR { float_panel<format>(p, j, cols, i, rows, area); });
     for (int64_t r = 0; r < rows; ++r)
-      for (int64_t n = 0; n < cols; ++n)
-        area.sums[r * kBlockPanel + n] = sum_of_lanes(area.lanes + (r * kFloatPanel + n) * 16);
+      for (int64_t n = 0; n < cols; n += 4)
+        sums_of_lanes(area.lanes + (r * kFloatPanel + n) * 16, area.sums + r * kBlockPanel + n);
     sink(i, rows, j, cols, area.sums);
   }
 }

@@ -63,6 +63,7 @@ HWY_INLINE void with_format(tenon_dtype t, const F& f) {
     TENON_FORMAT(NVFP4)
     TENON_FORMAT(Q1_0)
     TENON_FORMAT(Q2_0)
+    TENON_FORMAT(F8E4M3_128)
   }
 #undef TENON_FORMAT
 }

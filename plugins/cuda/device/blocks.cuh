@@ -1,16 +1,19 @@
 //variant: FORMAT=12 ALIGN=16
 //variant: FORMAT=39 ALIGN=1
+//variant: FORMAT=128 ALIGN=16
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of quantized weights: FORMAT is the number of the format in GGUF files, and blocks begin on
-// multiples of ALIGN bytes where their size allows it. A thread decodes a unit: the elements that
-// share some bytes, in runs of four. An element is scale · level + add.
+// Blocks of quantized weights: FORMAT is the dtype less 0x100, in GGUF files the number of the format,
+// and blocks begin on multiples of ALIGN bytes where their size allows it. A thread decodes a unit: the
+// elements that share some bytes, in runs of four. An element is scale · level + add. Levels are whole
+// numbers of at most 8 bits, but those of f8e4m3_128 are f8e4m3.
 #pragma once
 #include "common.cuh"
+#include "f8_bits.cuh"
 
 constexpr int kQ4_0 = 2, kQ4_1 = 3, kQ5_0 = 6, kQ5_1 = 7, kQ8_0 = 8, kQ8_1 = 9, kQ2_K = 10,
               kQ3_K = 11, kQ4_K = 12, kQ5_K = 13, kQ6_K = 14, kQ8_K = 15, kIQ4_NL = 20,
               kIQ4_XS = 23, kTQ1_0 = 34, kTQ2_0 = 35, kMXFP4 = 39, kNVFP4 = 40, kQ1_0 = 41,
-              kQ2_0 = 42;
+              kQ2_0 = 42, kF8E4M3_128 = 128;
 
 struct Format {
   int elements, bytes;
@@ -62,6 +65,8 @@ constexpr Format format_of(int format) {
       return {128, 18, 4, 1, 0, 2};
     case kQ2_0:
       return {64, 18, 4, 1, 0, 2};
+    case kF8E4M3_128:
+      return {128, 132, 4, 0, 0, 4};
     default:
       return {0, 0, 0, 0, 0, 0};
   }
@@ -156,6 +161,8 @@ __device__ inline int run_at(int unit, int run) {
       return unit * kUnit + run * 4;
     case kNVFP4:
       return unit / 2 * 16 + unit % 2 * 4 + run * 8;
+    case kF8E4M3_128:  // four units share 64 elements: so do their lanes, without bank conflicts
+      return unit / 4 * 64 + run * 16 + unit % 4 * 4;
     default:
       return unit / 4 * 32 + unit % 4 * 4 + run * 16;
   }
@@ -232,6 +239,11 @@ __device__ inline Unit decode(const u8* block, int unit) {
     for (int r = 0; r < 2; ++r)
       v.levels[r] = word<kLevels>(block + kLevels + 8 * unit + 4 * r) ^ kSigns;
     all(FORMAT == kQ8_K ? __uint_as_float(word<0>(block)) : half_at(block, 0), 0);
+  } else if constexpr (FORMAT == kF8E4M3_128) {
+#pragma unroll
+    for (int r = 0; r < kRuns; ++r)
+      v.levels[r] = word<kLevels>(block + kLevels + run_at(unit, r));
+    all(__uint_as_float(word<0>(block)), 0);
   } else if constexpr (FORMAT == kIQ4_NL || FORMAT == kIQ4_XS) {
     // The levels of both and 128: 1 24 45 63 79 93 106 118 129 141 153 166 181 197 217 241.
     const Chosen c = choose(word<kLevels>(block + kLevels + 4 * unit), 0x3F2D1801u, 0x766A5D4Fu,
@@ -320,8 +332,24 @@ __device__ inline Unit decode(const u8* block, int unit) {
   return v;
 }
 
-// The level of byte i of a run: 2^23 and the byte, less both biases.
+// Two numbers of f16 from the f8e4m3 in the two lowest bytes of a word. All are exact, NaN stays NaN.
+__device__ inline u32 f8_pair(u32 codes) {
+#if __CUDA_ARCH__ >= 900
+  u32 y;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(y) : "h"((u16)codes));
+  return y;
+#else
+  constexpr u32 kTwoToThe8th = 0x5C005C00u;
+  u32 y;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(y) : "r"(f8_small(codes)), "r"(kTwoToThe8th));
+  return y | f8_nan_bits(codes);
+#endif
+}
+
+// The level of byte i of a run. Whole numbers: 2^23 and the byte, less both biases.
 __device__ inline f32 level(u32 levels, int i) {
+  if constexpr (FORMAT == kF8E4M3_128)
+    return f16_to_f32((u16)(f8_pair(levels >> i / 2 * 16) >> i % 2 * 16));
   constexpr f32 kBias = 8388608.0f + kFormat.bias;
   return __uint_as_float(__byte_perm(levels, 0x4B000000u, 0x7440 | i)) - kBias;
 }

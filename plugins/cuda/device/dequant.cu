@@ -2,6 +2,7 @@
 //variant: FORMAT=12 ALIGN=16 TYPE=bf16
 //variant: FORMAT=14 ALIGN=16 TYPE=f16
 //variant: FORMAT=39 ALIGN=1 TYPE=f64
+//variant: FORMAT=128 ALIGN=4 TYPE=f32
 // SPDX-License-Identifier: Apache-2.0
 // dequantize_blocks and dequant_rows: a thread for each unit of a block.
 //entry: dequantize_blocks = dequantize(In, Out, i64)

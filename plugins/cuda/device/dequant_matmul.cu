@@ -3,6 +3,7 @@
 //variant: FORMAT=39 ALIGN=1 TYPE=f16 ROWS=3 VEC=1 SPLIT=4 BIAS=f16 GROUPS=0
 //variant: FORMAT=12 ALIGN=16 TYPE=f32 ROWS=8 VEC=4 SPLIT=1 BIAS=f32 GROUPS=1 FACTOR=f32
 //variant: FORMAT=40 ALIGN=4 TYPE=f16 ROWS=1 VEC=4 SPLIT=4 BIAS=f32 GROUPS=2 IDS=i32
+//variant: FORMAT=128 ALIGN=16 TYPE=f32 ROWS=2 VEC=4 SPLIT=2 BIAS=f32 GROUPS=0
 // SPDX-License-Identifier: Apache-2.0
 // dequant_matmul and its grouped form, for tiles of ROWS rows of x, 1 to 8: SPLIT warps for two rows of
 // w. A lane decodes units of both rows in registers. The order of a sum depends only on K and SPLIT, so

@@ -1,5 +1,6 @@
 //variant: FORMAT=12 ALIGN=16 TYPE=f16 GROUPS=0 TILES=1
 //variant: FORMAT=2 ALIGN=16 TYPE=bf16 GROUPS=1 TILES=4
+//variant: FORMAT=128 ALIGN=16 TYPE=bf16 GROUPS=0 TILES=8
 // SPDX-License-Identifier: Apache-2.0
 // Rows of x in the order in which dequant_wide.cu reads them: eight rows, then four units, then 16
 // bytes of each lane. Rows behind the last of a tile of 8 · TILES are zeros. Then, in the same order,

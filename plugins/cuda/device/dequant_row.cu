@@ -2,6 +2,7 @@
 //variant: FORMAT=14 ALIGN=16 TYPE=bf16 SPLIT=8 SPANS=8 STAGES=2 BIAS=bf16 GROUPS=0
 //variant: FORMAT=8 ALIGN=16 TYPE=bf16 SPLIT=1 SPANS=2 STAGES=3 BIAS=f32 GROUPS=0
 //variant: FORMAT=12 ALIGN=16 TYPE=f16 SPLIT=8 SPANS=8 STAGES=4 BIAS=f32 GROUPS=2 IDS=i64 FACTOR=f32
+//variant: FORMAT=128 ALIGN=16 TYPE=bf16 SPLIT=4 SPANS=4 STAGES=3 BIAS=f32 GROUPS=0
 // SPDX-License-Identifier: Apache-2.0
 // dequant_matmul of one row of x in f16 or bf16, with the bits that dequant_tiles.cu gives to a row
 // among others, and the grouped product of rows that have an expert each: blockIdx.y is the row. x lies

@@ -3,6 +3,7 @@
 //variant: FORMAT=8 ALIGN=16 TYPE=bf16 SPLIT=1 STAGES=3 BLOCKS=2 WHOLE=1 BIAS=f32 GROUPS=0
 //variant: FORMAT=12 ALIGN=16 TYPE=f16 SPLIT=8 STAGES=3 BLOCKS=2 WHOLE=1 BIAS=f32 GROUPS=1 FACTOR=f32
 //variant: FORMAT=39 ALIGN=16 TYPE=bf16 SPLIT=4 STAGES=3 BLOCKS=2 WHOLE=0 BIAS=f32 GROUPS=2 IDS=i64
+//variant: FORMAT=128 ALIGN=16 TYPE=f16 SPLIT=2 STAGES=2 BLOCKS=2 WHOLE=0 BIAS=f32 GROUPS=0
 // SPDX-License-Identifier: Apache-2.0
 // dequant_matmul of few rows of x in f16 or bf16, on tensor cores, and the grouped product of few rows
 // of an expert. A warp multiplies 16 rows of w by 8 of x. It multiplies the levels of blocks, which are whole numbers of at most 8 bits; scales and

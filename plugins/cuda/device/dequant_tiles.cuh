@@ -1,5 +1,7 @@
 //variant: FORMAT=12 ALIGN=16 TYPE=f16
 //variant: FORMAT=8 ALIGN=16 TYPE=bf16
+//variant: FORMAT=128 ALIGN=16 TYPE=f16
+//variant: FORMAT=128 ALIGN=16 TYPE=bf16
 // SPDX-License-Identifier: Apache-2.0
 // Blocks of quantized weights as left operands of mma, and rows of x as right ones. A lane decodes a
 // unit: with its three neighbours, which share its scales, it makes the 16 terms of an mma from each
@@ -19,7 +21,7 @@ constexpr bool kNeighbours = FORMAT == kQ4_K || FORMAT == kQ5_K || FORMAT == kQ8
 static_assert(FORMAT != kNVFP4 && kUnits % 4 == 0, "four units next to each other share scales");
 
 // The left operand of a run: its elements 0 and 2, and 1 and 3, without the bias of levels. Both dtypes
-// hold whole numbers of 8 bits exactly.
+// hold whole numbers of 8 bits, and those of f8e4m3, exactly.
 struct Pairs {
   u32 low, high;
 };
@@ -39,12 +41,16 @@ __device__ constexpr u32 whole_numbers(f16) { return 0x64006400u; }
 __device__ constexpr u32 whole_numbers(bf16) { return 0x43004300u; }
 
 __device__ inline Pairs pairs(u32 levels, f16) {
+  if constexpr (FORMAT == kF8E4M3_128) {
+    const u32 codes = __byte_perm(levels, 0, 0x3120);
+    return {f8_pair(codes), f8_pair(codes >> 16)};
+  }
   const u32 base = whole_numbers(f16{}), bias = base + kFormat.bias * 0x10001u;
   return {less(__byte_perm(levels, base, 0x5250), bias, f16{}),
           less(__byte_perm(levels, base, 0x5351), bias, f16{})};
 }
 __device__ inline Pairs pairs(u32 levels, bf16) {
-  if constexpr (kFormat.bias == 128) {  // levels of 8 bits
+  if constexpr (kFormat.bias == 128 || FORMAT == kF8E4M3_128) {  // levels of 8 bits
     return {narrow_pair(level(levels, 0), level(levels, 2), bf16{}),
             narrow_pair(level(levels, 1), level(levels, 3), bf16{})};
   } else {

@@ -2,6 +2,7 @@
 //variant: FORMAT=14 ALIGN=16 TYPE=bf16 TILES=4 TILES_OF_W=1 SPLIT=1 STAGES=2 BLOCKS=2 WHOLE=0 BIAS=bf16 GROUPS=0 APART=0
 //variant: FORMAT=8 ALIGN=16 TYPE=bf16 TILES=2 TILES_OF_W=1 SPLIT=1 STAGES=3 BLOCKS=2 WHOLE=1 BIAS=f32 GROUPS=0 APART=0
 //variant: FORMAT=12 ALIGN=16 TYPE=f16 TILES=4 TILES_OF_W=1 SPLIT=8 STAGES=2 BLOCKS=2 WHOLE=1 BIAS=f32 GROUPS=1 FACTOR=f32 APART=0
+//variant: FORMAT=128 ALIGN=16 TYPE=bf16 TILES=8 TILES_OF_W=1 SPLIT=2 STAGES=2 BLOCKS=1 WHOLE=0 BIAS=f32 GROUPS=0 APART=1
 // SPDX-License-Identifier: Apache-2.0
 // dequant_matmul of more than 8 rows of x in f16 or bf16, and the grouped product of many rows, with the
 // bits that dequant_tiles.cu gives to each of them. A warp has TILES_OF_W times 16 rows of w. All warps of a block of threads read its

@@ -21,6 +21,7 @@ int64_t unit_of(tenon_dtype format) {
     case TENON_DTYPE_TQ2_0:
     case TENON_DTYPE_Q1_0:
     case TENON_DTYPE_Q2_0:
+    case TENON_DTYPE_F8E4M3_128:
       return 16;
     default:
       return 8;

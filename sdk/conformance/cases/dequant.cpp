@@ -221,6 +221,46 @@ void grouped_row(Suite& s, tenon_dtype format, const Groups& f, const char* comp
          .scales = {1}});
 }
 
+// ---- f8e4m3_128: NaN, subnormals, zeros of both signs; rows that begin on 4 bytes
+
+void f8_specials(Suite& s) {
+  constexpr tenon_dtype kFormat = TENON_DTYPE_F8E4M3_128;
+  constexpr int64_t kOut = 19;
+  s.add({.id = "dequantize-f8e4m3-128-specials",
+         .sentence = "dequantize_blocks of f8e4m3_128: all codes, NaN among them",
+         .dtypes = {f32, f64},
+         .build =
+             [](CaseBuilder& b) {
+               const Value w = b.input("w", kFormat, {7, 640}, Fill::f8_specials());
+               b.output("y", b.add(op::dequantize_blocks{.to = b.dtype(), .w = w}));
+             },
+         .tolerance = kExact});
+  for (const int64_t rows : {1, 3, 20})
+    for (const int64_t depth : {128, 640, 1024})
+      for (const char* compute : {"f32", "int8"}) {
+        const bool bytes = std::string_view(compute) == "int8";
+        s.add({.id = "dequant-matmul-f8e4m3-128-specials-" + std::to_string(rows) + "-" +
+                     std::to_string(depth) + (bytes ? "-int8" : ""),
+               .sentence = "dequant_matmul of f8e4m3_128: a NaN reaches the sums of its row alone",
+               .dtypes = bytes ? DTypes{f32, bf16} : kFloats,
+               .build =
+                   [=](CaseBuilder& b) {
+                     op::dequant_matmul n{.compute = compute};
+                     n.x = b.input("x", {rows, depth});
+                     n.w = b.input("w", kFormat, {kOut, depth}, Fill::f8_specials());
+                     b.output("y", b.add(n));
+                     b.scale("y", [&] {
+                       return b.graph().add(
+                           op::matmul{.trans_b = true, .a = b.abs(n.x), .b = sizes_of(b, n.w)});
+                     });
+                   },
+               .tolerance = bytes ? kOfBytes : product_of(depth),
+               .decomposed = 2,
+               .gradient = false,
+               .scales = {1}});
+      }
+}
+
 // ---- refusals
 
 void refusals(Suite& s) {
@@ -286,6 +326,7 @@ void dequant_cases(Suite& s) {
         for (const char* compute : {"f16", "bf16"}) grouped_row(s, t, of_groups[k], compute);
     }
   }
+  f8_specials(s);
   refusals(s);
 }
 

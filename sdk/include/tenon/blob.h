@@ -172,16 +172,19 @@ typedef struct tenon_block {
   uint16_t bytes;
 } tenon_block;
 static inline tenon_block tenon_dtype_block(tenon_dtype t) {
-  static const tenon_block blocks[TENON_DTYPE_BLOCKS_END - TENON_DTYPE_BLOCKS] = {
+  enum { count = TENON_DTYPE_Q2_0 + 1 - TENON_DTYPE_BLOCKS };
+  static const tenon_block blocks[count] = {
       {0, 0},    {0, 0},    {32, 18},  {32, 20},   {0, 0},     {0, 0},     {32, 22},   {32, 24},
       {32, 34},  {32, 36},  {256, 84}, {256, 110}, {256, 144}, {256, 176}, {256, 210}, {256, 292},
       {256, 66}, {256, 74}, {256, 98}, {256, 50},  {32, 18},   {256, 110}, {256, 82},  {256, 136},
       {0, 0},    {0, 0},    {0, 0},    {0, 0},     {0, 0},     {256, 56},  {0, 0},     {0, 0},
       {0, 0},    {0, 0},    {256, 54}, {256, 66},  {0, 0},     {0, 0},     {0, 0},     {32, 17},
       {64, 36},  {128, 18}, {64, 18}};
-  static const tenon_block none = {0, 0};
-  const int known = t >= TENON_DTYPE_BLOCKS && t < TENON_DTYPE_BLOCKS_END;
-  return known ? blocks[t - TENON_DTYPE_BLOCKS] : none;
+  static const tenon_block none = {0, 0}, f8e4m3_128 = {128, 132};
+  const int in_table = t >= TENON_DTYPE_BLOCKS && t < TENON_DTYPE_BLOCKS + count;
+  return in_table                      ? blocks[t - TENON_DTYPE_BLOCKS]
+         : t == TENON_DTYPE_F8E4M3_128 ? f8e4m3_128
+                                       : none;
 }
 static inline int tenon_dtype_known(tenon_dtype t) {
   return tenon_dtype_bits(t) != 0 || tenon_dtype_block(t).elements != 0;

@@ -6,7 +6,7 @@
 //
 // Each product and each difference is one operation of the result's type. With float, and if the
 // compiler does not contract them (-ffp-contract=off), the bits are those of other readers of these
-// formats. encode_q8_0() is the only encoder here.
+// formats. encode_q8_0() and encode_f8e4m3_128() are the only encoders here.
 #pragma once
 
 #include <bit>
@@ -80,6 +80,26 @@ inline float ue4m3_value(int code) {
   const int exponent = code >> 3 & 15, mantissa = code & 7;
   if (exponent == 0) return static_cast<float>(mantissa) * 0x1p-9f;
   return std::bit_cast<float>(static_cast<uint32_t>((exponent + 120) << 23 | mantissa << 20));
+}
+
+// The value of an f8e4m3: no infinities, and 0x7f and 0xff are NaN.
+inline float f8e4m3_value(unsigned code) {
+  const unsigned magnitude = code & 0x7f;
+  // As an f16 it is 2^8 smaller, which an exact product puts right.
+  const float value = magnitude == 0x7f ? std::bit_cast<float>(UINT32_C(0x7fc00000))
+                                        : f16_value(magnitude << 7) * 0x1p8f;
+  return (code & 0x80) != 0 ? -value : value;
+}
+// The code of the f8e4m3 nearest to x, ties to even; 448 for larger magnitudes. x: not NaN.
+inline unsigned char f8e4m3_code(float x) {
+  const uint32_t sign = std::bit_cast<uint32_t>(x) >> 24 & 0x80;
+  const float a = std::fmin(std::fabs(x), 448.0f);
+  // Subnormal: the sum with 2^14 has units of 2^-9, as the result has.
+  if (a < 0x1p-6f)
+    return static_cast<unsigned char>(sign | (std::bit_cast<uint32_t>(a + 0x1p14f) - 0x46800000u));
+  auto bits = std::bit_cast<uint32_t>(a);
+  bits += 0x7ffffu + (bits >> 20 & 1u);
+  return static_cast<unsigned char>(sign | (bits - 0x3c000000u) >> 20);
 }
 
 // The scale and the minimum, of six bits each, of the 32 elements `group` of q4_k and q5_k.
@@ -197,6 +217,9 @@ void decode_block(tenon_dtype dtype, const void* block, T* to) {
     case TENON_DTYPE_Q2_0:
       return scaled(0, 64, real(b.f16(0)),
                     [&](int i) { return (b[2 + i / 4] >> i % 4 * 2 & 3) - 1; });
+    case TENON_DTYPE_F8E4M3_128:
+      return scaled(0, 128, real(b.f32(0)),
+                    [&](int i) { return f8e4m3_value(static_cast<unsigned>(b[4 + i])); });
     default:
       return;
   }
@@ -223,6 +246,23 @@ inline void encode_q8_0(const float* x, unsigned char* block) {
     const float clamped = std::fmin(std::fmax(level, -127.0f), 127.0f);
     block[2 + i] = static_cast<unsigned char>(static_cast<signed char>(clamped));
   }
+}
+
+// Stores 128 numbers as a block of f8e4m3_128, 132 bytes: a scale in f32, and 128 numbers of f8e4m3.
+// The scale is the largest magnitude / 448. A number is the f8e4m3 nearest to the element over the
+// scale, ties to even; all are 0 if the scale is. If an element is not finite, the scale is NaN, and so
+// are all elements.
+inline void encode_f8e4m3_128(const float* x, unsigned char* block) {
+  float most = 0, sum = 0;
+  for (int i = 0; i < 128; ++i) {
+    most = std::fmax(most, std::fabs(x[i]));
+    sum += x[i] * 0.0f;  // NaN if an element is not finite
+  }
+  const bool finite = sum == 0;
+  const float scale = finite ? most / 448 : std::bit_cast<float>(UINT32_C(0x7fc00000));
+  std::memcpy(block, &scale, sizeof scale);
+  for (int i = 0; i < 128; ++i)
+    block[4 + i] = finite && scale > 0 ? f8e4m3_code(x[i] / scale) : static_cast<unsigned char>(0);
 }
 
 }  // namespace tenon::sdk

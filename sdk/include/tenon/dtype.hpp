@@ -73,6 +73,8 @@ constexpr std::string_view blocks_name(tenon_dtype t) {
       return "q1_0";
     case TENON_DTYPE_Q2_0:
       return "q2_0";
+    case TENON_DTYPE_F8E4M3_128:
+      return "f8e4m3_128";
     default:
       return "?";
   }
@@ -122,7 +124,7 @@ constexpr tenon_dtype complex_dtype(tenon_dtype t) {
   return t == TENON_DTYPE_F64 ? tenon_dtype{TENON_DTYPE_C128} : tenon_dtype{TENON_DTYPE_C64};
 }
 
-// Blocks of elements, as GGUF files store weights. They belong to no other group.
+// Blocks of elements, as files store quantized weights. They belong to no other group.
 constexpr bool is_blocks(tenon_dtype t) {
   return t >= TENON_DTYPE_BLOCKS && t < TENON_DTYPE_BLOCKS_END && blocks_name(t) != "?";
 }

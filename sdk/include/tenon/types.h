@@ -61,8 +61,9 @@ typedef uint16_t tenon_dtype;
 #define TENON_DTYPE_COUNT  20  // of the dtypes above
 
 // Dtypes of blocks: elements that follow one another along the last axis share the bytes of a block,
-// so this axis is a multiple of a block. The formats are those of quantized weights in GGUF files;
-// the number is 0x100 and the number of the format there. tenon_dtype_block() tells the elements and
+// so this axis is a multiple of a block. The formats up to 0x17F are those of quantized weights in
+// GGUF files; the number is 0x100 and the number of the format there. Those from 0x180 on are no
+// formats of GGUF files: GGUF appends numbers to its own. tenon_dtype_block() tells the elements and
 // bytes of a block. Inputs, weights and constants may have such a dtype. Only the ops of the family
 // dequant read it.
 #define TENON_DTYPE_BLOCKS     0x100
@@ -93,7 +94,9 @@ typedef uint16_t tenon_dtype;
 #define TENON_DTYPE_NVFP4   ((tenon_dtype)0x128)
 #define TENON_DTYPE_Q1_0    ((tenon_dtype)0x129)
 #define TENON_DTYPE_Q2_0    ((tenon_dtype)0x12A)
-#define TENON_DTYPE_BLOCKS_END 0x12B  // the first number behind them
+// 128 numbers of f8e4m3 behind their scale, an f32: the weights of Hugging Face folders with fp8.
+#define TENON_DTYPE_F8E4M3_128 ((tenon_dtype)0x180)
+#define TENON_DTYPE_BLOCKS_END 0x181  // the first number behind them
 
 
 // ---- Status codes -------------------------------------------------------------------------------

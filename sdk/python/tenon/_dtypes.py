@@ -61,6 +61,7 @@ _BLOCKS = {
     "nvfp4": (64, 36),
     "q1_0": (128, 18),
     "q2_0": (64, 18),
+    "f8e4m3_128": (128, 132),
 }
 _OF_ML_DTYPES = {"bfloat16", "float8_e4m3fn", "float8_e5m2"}
 
@@ -87,7 +88,7 @@ class DType(enum.Enum):
     f8e4m3 = 17
     f8e5m2 = 18
     c128 = 19
-    # Blocks, as GGUF files store weights: 0x100 and the number of the format there.
+    # Blocks of quantized weights. Up to 0x17F: as GGUF files store them, 0x100 and the number of the format there.
     q4_0 = 0x102
     q4_1 = 0x103
     q5_0 = 0x106
@@ -115,6 +116,7 @@ class DType(enum.Enum):
     nvfp4 = 0x128
     q1_0 = 0x129
     q2_0 = 0x12A
+    f8e4m3_128 = 0x180
 
     def __str__(self) -> str:
         return self.name

@@ -4449,8 +4449,8 @@ def dequant_matmul(x: ArrayLike, w: ArrayLike, bias: ArrayLike | None = None, *,
     - compute: the least precise form in which a device may multiply. f32: elements of w and of x in the accumulation
       dtype. tf32, f16, bf16: both may be rounded to that; sums are in f32. int8: each 32 or 256 elements of x along
       K may be rounded to 8-bit integers with one scale, so that sums within a block are sums of integers; of the
-      magnitude that the terms have, about 1 % can get lost. A device may always be more precise; f64 operands are
-      never rounded.
+      magnitude that the terms have, about 1 % can get lost. The numbers of f8e4m3_128 are no integers, so the cpu
+      multiplies them with floats instead. A device may always be more precise; f64 operands are never rounded.
 
     On the cpu the bits of a row of y do not depend on the other rows of x, unless it is f64; the page of the cuda
     plugin says where that holds on cuda. An infinite element of x may make NaN of a row.

@@ -19,6 +19,7 @@ def q8_0(levels, scale):
 class Blocks(unittest.TestCase):
     def test_numbers_names_and_sizes(self):
         self.assertEqual(DType.of("q4_k").value, 0x10C)
+        self.assertEqual((DType.of("f8e4m3_128").value, DType.f8e4m3_128.block), (0x180, (128, 132)))
         self.assertEqual((DType.q4_k.block, DType.q4_k.bits, DType.f32.block), ((256, 144), 0, None))
         self.assertEqual(repr(DType.q8_0), "tenon.DType.q8_0")
         with self.assertRaisesRegex(tenon.Unsupported, "q8_0: it consists of blocks"):
@@ -42,6 +43,15 @@ class Blocks(unittest.TestCase):
                 tenon.blocks(bad, "q8_0", shape)
         with self.assertRaisesRegex(tenon.DtypeMismatch, "expected a dtype of blocks"):
             tenon.blocks(data, "f32", (2, 17))
+
+    def test_fp8(self):
+        codes = np.arange(256, dtype=np.uint8).reshape(2, 128)
+        codes[:, 127] = 0  # in place of NaN
+        w = tenon.blocks(b"".join(struct.pack("<f", 0.5) + row.tobytes() for row in codes), "f8e4m3_128", (2, 128))
+        exponent, mantissa = codes >> 3 & 15, codes & 7
+        sizes = np.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * 2.0 ** (exponent - 10.0))
+        whole = (0.5 * np.where(codes < 128, sizes, -sizes)).astype(np.float32)
+        np.testing.assert_array_equal(np.asarray(ops.dequantize_blocks(w)), whole)
 
     def test_products_and_rows(self):
         levels = (np.arange(128).reshape(2, 64) * 37 + 11) % 256 - 128

@@ -237,6 +237,56 @@ TEST_SUITE("base/blocks_encode") {
     }
   }
 
+  TEST_CASE("encode: f8e4m3 is the nearest, ties to even, and at most 448") {
+    using tenon::sdk::f8e4m3_code, tenon::sdk::f8e4m3_value;
+    for (unsigned code = 0; code < 0x7e; ++code) {
+      const float low = f8e4m3_value(code), high = f8e4m3_value(code + 1),
+                  middle = (low + high) / 2;
+      for (const unsigned sign : {0u, 0x80u}) {
+        const float by = sign ? -1.0f : 1.0f;
+        REQUIRE(f8e4m3_code(by * low) == (code | sign));
+        REQUIRE(f8e4m3_code(by * std::nextafter(middle, low)) == (code | sign));
+        REQUIRE(f8e4m3_code(by * middle) == ((code + code % 2) | sign));
+        REQUIRE(f8e4m3_code(by * std::nextafter(middle, high)) == ((code + 1) | sign));
+      }
+    }
+    CHECK(f8e4m3_code(460) == 0x7e);
+    CHECK(f8e4m3_code(-std::numeric_limits<float>::infinity()) == 0xfe);
+    CHECK(f8e4m3_value(0x7e) == 448);
+    CHECK(f8e4m3_value(0x01) == 0x1p-9f);
+    CHECK(std::signbit(f8e4m3_value(0x80)));
+    CHECK(std::isnan(f8e4m3_value(0x7f)));
+    CHECK(std::isnan(f8e4m3_value(0xff)));
+  }
+
+  TEST_CASE("encode: blocks of f8e4m3_128") {
+    std::vector<float> x(128), y(128);
+    std::vector<unsigned char> block(132);
+    const auto there_and_back_f8 = [&] {
+      tenon::sdk::encode_f8e4m3_128(x.data(), block.data());
+      tenon::sdk::decode_block(TENON_DTYPE_F8E4M3_128, block.data(), y.data());
+    };
+    for (size_t i = 0; i < 128; ++i) x[i] = static_cast<float>(i) - 100;
+    there_and_back_f8();
+    float scale = 0;
+    std::memcpy(&scale, block.data(), sizeof scale);
+    CHECK(scale == 100.0f / 448);
+    // Half of a unit in the last of four digits.
+    for (size_t i = 0; i < 128; ++i) CHECK(std::fabs(y[i] - x[i]) <= std::fabs(x[i]) / 16);
+    CHECK(y[0] == scale * -448);
+    for (const float most : {0.0f, 1e-45f, std::numeric_limits<float>::max()}) {
+      x.assign(128, most);
+      there_and_back_f8();
+      for (const float v : y) CHECK(std::fabs(v - most) <= most / 1e6f + 1e-44f);
+    }
+    for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
+      x.assign(128, 1);
+      x[7] = bad;
+      there_and_back_f8();
+      for (const float v : y) CHECK(std::isnan(v));
+    }
+  }
+
   TEST_CASE("encode: what is not finite, and parts of blocks, are refused by place") {
     for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
       std::vector<float> x(512);

@@ -99,6 +99,9 @@ TEST_SUITE("base/blocks") {
       CHECK(block_format(retired) == nullptr);
     CHECK(block_format("Q4") == nullptr);
     CHECK(block_format("") == nullptr);
+    // A dtype of blocks, but no format of GGUF files.
+    CHECK(block_format("f8e4m3_128") == nullptr);
+    CHECK(block_format(TENON_DTYPE_F8E4M3_128 - TENON_DTYPE_BLOCKS) == nullptr);
   }
 
   TEST_CASE("block_bytes: whole blocks only, no overflow") {

@@ -40,6 +40,8 @@ struct Weights {
     for (size_t at = 0; at < blocks.size(); at += block.bytes, to += block.elements) {
       do {
         for (int i = 0; i < block.bytes; ++i) blocks[at + i] = static_cast<unsigned char>(random());
+        // Not a scale of any size: sums would be of subnormal floats.
+        if (t == TENON_DTYPE_F8E4M3_128) blocks[at + 3] = (blocks[at + 3] & 0x80) | 0x3c;
         sdk::decode_block(t, &blocks[at], to);
       } while (!(largest(to) < 1000));
     }
@@ -167,27 +169,28 @@ void check(tenon_dtype t, int64_t n, int64_t k, bool as_bytes, std::mt19937& ran
 TEST_CASE("blocks: products are near those of f64, and a row's bits are those it has alone") {
   std::mt19937 random(7);
   int formats = 0;
-  for (int t = TENON_DTYPE_BLOCKS; t < TENON_DTYPE_BLOCKS + 64; ++t) {
+  for (int t = TENON_DTYPE_BLOCKS; t < TENON_DTYPE_BLOCKS_END; ++t) {
     const auto dtype = static_cast<tenon_dtype>(t);
     if (!sdk::is_decodable(dtype)) continue;
     ++formats;
     const int64_t elements = tenon_dtype_block(dtype).elements;
     for (const bool as_bytes : {false, true}) {
+      if (as_bytes && !has_integer_levels(dtype)) continue;
       CAPTURE(sdk::dtype_name(dtype));
       CAPTURE(as_bytes);
       check(dtype, 45, elements, as_bytes, random);
       check(dtype, 33, elements == 256 ? 768 : 11 * elements, as_bytes, random);
     }
   }
-  CHECK(formats == 20);
+  CHECK(formats == 21);
 }
 
 // Sums of products in 16 bits would overflow first here.
 TEST_CASE("blocks: all levels at one end, in w and in x") {
   std::mt19937 random(9);
-  for (int t = TENON_DTYPE_BLOCKS; t < TENON_DTYPE_BLOCKS + 64; ++t) {
+  for (int t = TENON_DTYPE_BLOCKS; t < TENON_DTYPE_BLOCKS_END; ++t) {
     const auto dtype = static_cast<tenon_dtype>(t);
-    if (!sdk::is_decodable(dtype)) continue;
+    if (!sdk::is_decodable(dtype) || !has_integer_levels(dtype)) continue;
     CAPTURE(sdk::dtype_name(dtype));
     for (const int byte : {0x00, 0x80, 0xff}) {
       CAPTURE(byte);
@@ -221,6 +224,63 @@ TEST_CASE("blocks: long rows") {
   std::mt19937 random(8);
   for (const tenon_dtype dtype : {TENON_DTYPE_Q4_K, TENON_DTYPE_Q6_K, TENON_DTYPE_Q8_0})
     check(dtype, 5, 8192 + 768, true, random);
+}
+
+// Two blocks have all codes: subnormals, zeros of both signs, NaN.
+TEST_CASE("f8e4m3_128: all codes with scales of all kinds have the bits of decode_block()") {
+  const float infinity = std::numeric_limits<float>::infinity();
+  int64_t wrong = 0, nans = 0;
+  for (const float scale :
+       {1.0f, -2.5f, 0.0f, -0.0f, 3e-39f, 0x1p-130f, 0x1p119f, 0x1p120f, -0x1p127f, 0x1.8p121f,
+        infinity, std::numeric_limits<float>::quiet_NaN()}) {
+    std::vector<unsigned char> blocks(2 * 132);
+    for (int b = 0; b < 2; ++b) {
+      std::memcpy(&blocks[132 * b], &scale, sizeof scale);
+      for (int i = 0; i < 128; ++i)
+        blocks[132 * b + 4 + i] = static_cast<unsigned char>(128 * b + i);
+    }
+    std::vector<float> got(256), expected(256);
+    decode_blocks(TENON_DTYPE_F8E4M3_128, blocks.data(), 256, got.data());
+    for (int b = 0; b < 2; ++b)
+      sdk::decode_block(TENON_DTYPE_F8E4M3_128, &blocks[132 * b], &expected[128 * b]);
+    for (int i = 0; i < 256; ++i) {
+      nans += std::isnan(expected[i]);
+      wrong += std::isnan(expected[i]) ? !std::isnan(got[i]) : !same_bits(&got[i], &expected[i], 1);
+    }
+    // Without NaN, a block has the short way.
+    for (int b = 0; b < 2; ++b) blocks[132 * b + 4 + 127] = 0x38;
+    decode_blocks(TENON_DTYPE_F8E4M3_128, blocks.data(), 256, got.data());
+    for (int i = 0; i < 256; ++i)
+      if (i % 128 != 127 && !std::isnan(expected[i])) wrong += !same_bits(&got[i], &expected[i], 1);
+  }
+  CHECK(wrong == 0);
+  CHECK(nans > 2 * 12);
+}
+
+TEST_CASE("f8e4m3_128: a NaN and a large scale reach the sums of their rows alone") {
+  std::mt19937 random(11);
+  Weights w(TENON_DTYPE_F8E4M3_128, 7, 5 * 128, random);
+  const auto block = [&](int64_t row, int64_t b) { return &w.blocks[(row * 5 + b) * 132]; };
+  block(2, 3)[4 + 77] = 0xff;
+  const float large = 0x1p122f;
+  std::memcpy(block(4, 1), &large, sizeof large);
+  for (int i = 0; i < 128; ++i) block(4, 1)[4 + i] = 0x81;  // -2^-9
+  std::vector<float> x(12 * w.k);
+  for (float& v : x) v = static_cast<float>(static_cast<int>(random() % 257) - 128) / 64;
+  const Rows products{w, x, false};
+  const std::vector<float> many = products(first(12));
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < 12; ++i) {
+    for (const std::vector<int64_t>& order : {std::vector{i}, std::vector{i, (i + 1) % 12}})
+      for (int64_t j = 0; j < w.n; ++j) {
+        const float alone = products(order)[j], among = many[i * w.n + j];
+        wrong += j == 2 ? !(std::isnan(alone) && std::isnan(among)) : !same_bits(&alone, &among, 1);
+      }
+    double sum = 0;  // of the block that outweighs all others
+    for (int k = 128; k < 256; ++k) sum += static_cast<double>(x[i * w.k + k]) * -0x1p113;
+    wrong += !(std::fabs(many[i * w.n + 4] - sum) <= 1e-4 * 0x1p113);
+  }
+  CHECK(wrong == 0);
 }
 
 }  // namespace tenon::cpu

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "llm/arch/config.hpp"
+#include "tenon/blocks.hpp"
 
 namespace tenon::llm {
 
@@ -44,9 +45,14 @@ struct Folder {
     s.load(to);
     const Tensor t = to.get(TENON_SPACE_WEIGHT, name);
     CHECK(t.type() == s.types.at(name));
-    if (in_blocks(t.dtype()))
-      return gguf_decode<float>(gguf_format(static_cast<uint32_t>(t.dtype() - TENON_DTYPE_BLOCKS)),
-                                {static_cast<const std::byte*>(t.data()), t.size()});
+    if (in_blocks(t.dtype())) {
+      const tenon_block block = tenon_dtype_block(t.dtype());
+      std::vector<float> out(t.size() / block.bytes * block.elements);
+      const auto* const bytes = static_cast<const std::byte*>(t.data());
+      for (size_t b = 0; b < t.size() / block.bytes; ++b)
+        sdk::decode_block(t.dtype(), bytes + b * block.bytes, &out[b * block.elements]);
+      return out;
+    }
     const Tensor wide = t.to(f32);
     const auto v = wide.values<float>();
     return {v.begin(), v.end()};

@@ -45,6 +45,58 @@ TEST_SUITE("llm/quantized") {
     CHECK(contains(f.refusal(q), "expected two axes"));
   }
 
+  TEST_CASE("fp8: weights stay in blocks where each 128 numbers of a row share a scale") {
+    Folder f;
+    std::vector<uint8_t> codes(130 * 384);
+    for (size_t i = 0; i < codes.size(); ++i)
+      codes[i] = static_cast<uint8_t>(i * 37 % 254 / 2 + i % 2 * 128);
+    f.add("a.weight", TENON_DTYPE_F8E4M3, {130, 384}, codes);
+    const auto blocks_of = [&](const std::string& text) { return read(Json::parse(text)); };
+    // The numbers of a source that keeps the blocks, and of one that decodes.
+    const auto check = [&](const Quantization& q, tenon_dtype dtype) {
+      TensorSource s = f.source(q);
+      CHECK(s.types.at("a.weight") == TensorType(dtype, {130, 384}));
+      const std::vector<float> kept = f.decoded(s, "a.weight");
+      if (dtype != f32) s.types.at("a.weight") = s.plain("a.weight");
+      CHECK(s.types.at("a.weight") == TensorType(f32, {130, 384}));
+      CHECK(f.decoded(s, "a.weight") == kept);
+      CHECK(std::ranges::count(kept, 0.0f) < 4000);
+    };
+    const auto scales = [](size_t count) {
+      std::vector<float> out;
+      for (size_t i = 0; i < count; ++i) out.push_back(0.1f * static_cast<float>(i + 1));
+      return out;
+    };
+    const Quantization usual = blocks_of(R"({"quant_method": "fp8"})");
+    f.add_floats("a.weight_scale_inv", f32, {2, 3}, scales(6));
+    check(usual, TENON_DTYPE_F8E4M3_128);
+    f.add_floats("a.weight_scale_inv", bf16, {2, 3}, scales(6));
+    check(usual, TENON_DTYPE_F8E4M3_128);
+    const auto sized = [&](const char* size) {
+      return blocks_of(R"({"quant_method": "fp8", "weight_block_size": )" + std::string(size) +
+                       "}");
+    };
+    f.add_floats("a.weight_scale_inv", f32, {44, 2}, scales(88));
+    check(sized("[3, 256]"), TENON_DTYPE_F8E4M3_128);
+    f.add_floats("a.weight_scale_inv", f32, {2, 6}, scales(12));
+    check(sized("[128, 64]"), f32);
+    f.add_floats("a.weight_scale_inv", f32, {2, 2}, scales(4));
+    check(sized("[128, 192]"), f32);
+    f.add_floats("a.weight_scale_inv", f32, {130, 1}, scales(130));
+    check(blocks_of(R"({"quant_method": "fbgemm_fp8"})"), TENON_DTYPE_F8E4M3_128);
+    f.add_floats("a.weight_scale_inv", f32, {}, {0.3f});
+    check(sized("null"), TENON_DTYPE_F8E4M3_128);
+    // Experts, too. Not rows that are no whole blocks.
+    f.add("a.weight", TENON_DTYPE_F8E4M3, {390, 128}, codes);
+    f.add("b.experts.0.weight", TENON_DTYPE_F8E4M3, {130, 384}, codes);
+    f.add_floats("b.experts.0.weight_scale_inv", f32, {}, {0.3f});
+    const TensorSource s = f.source(sized("null"), {.dtype = bf16});
+    CHECK(s.types.at("a.weight").dtype == TENON_DTYPE_F8E4M3_128);
+    CHECK(s.types.at("b.experts.0.weight").dtype == TENON_DTYPE_F8E4M3_128);
+    f.add("a.weight", TENON_DTYPE_F8E4M3, {780, 64}, codes);
+    CHECK(f.source(sized("null")).types.at("a.weight") == TensorType(f32, {780, 64}));
+  }
+
   TEST_CASE("8-bit numbers: one scale, one per row; scales of activations are not used") {
     const Json args{{"num_bits", 8}, {"type", "int"}, {"strategy", "channel"}, {"symmetric", true}};
     const Quantization fp8 = read({{"quant_method", "fp8"}, {"weight_block_size", nullptr}}),

@@ -41,6 +41,10 @@ std::vector<unsigned char> block_of(DType t) {
     case TENON_DTYPE_Q8_K:
       bytes[0] = bytes[1] = bytes[2] = 0, bytes[3] = 0x3f;
       break;
+    case TENON_DTYPE_F8E4M3_128:
+      bytes[0] = bytes[1] = bytes[2] = 0, bytes[3] = 0x3f;
+      bytes[100] = 0x38;  // in place of NaN
+      break;
     case TENON_DTYPE_MXFP4:
       bytes[0] = 127;
       break;
@@ -81,6 +85,7 @@ constexpr Golden kGolden[] = {
     {TENON_DTYPE_NVFP4, -6, 2, -1, .125, -36.125, -1247.875},
     {TENON_DTYPE_Q1_0, .5, -.5, .5, .5, 0, -266},
     {TENON_DTYPE_Q2_0, 0, 0, .5, .5, 15, 406.5},
+    {TENON_DTYPE_F8E4M3_128, -.05859375, -1.5, .0234375, -160, -440.962890625, -36810.080078125},
 };
 
 // The ops of a decomposition, joined by spaces.
@@ -137,14 +142,18 @@ TEST_CASE("blocks: names, sizes, which are decoded") {
     CHECK(dtype_from_name(dtype_name(t)) == t);
     CHECK(type_bytes({t, {3, 2 * block.elements}}) == 6u * block.bytes);
   }
-  CHECK(known == 27);
-  CHECK(decoded == 20);
+  CHECK(known == 28);
+  CHECK(decoded == 21);
   CHECK(type_bytes({kQ4K, {4096, 4096}}) == 9437184);
   CHECK(type_bytes({kQ4K, {7, 0}}) == 0);
   CHECK_FALSE(is_blocks(kF32));
   CHECK_FALSE(is_blocks(TENON_DTYPE_BLOCKS_END));
   CHECK(tenon_dtype_block(kF32).elements == 0);
   CHECK(dtype_name(DType{0x104}) == "?");
+  // Between the formats of GGUF files and those from 0x180 on.
+  CHECK(tenon_dtype_block(DType{TENON_DTYPE_Q2_0 + 1}).elements == 0);
+  CHECK(tenon_dtype_block(DType{TENON_DTYPE_F8E4M3_128 - 1}).elements == 0);
+  CHECK(dtype_name(TENON_DTYPE_F8E4M3_128) == "f8e4m3_128");
 }
 
 TEST_CASE("blocks: where they may stand") {
