@@ -75,6 +75,15 @@ class Translator {
     return rule(index);
   }
 
+  // A part that is used several times, as a rule unless it is small: nested copies would double at each
+  // level.
+  Part shared(Part part) {
+    if (part->kind == Expression::rule || part->height <= 2) return part;
+    const uint32_t index = add_rule();
+    rules_[index] = std::move(part);
+    return rule(index);
+  }
+
   // Throws for a keyword that none of these lists has.
   static void check_keywords(const Json& schema, const std::string& path,
                              std::initializer_list<const char*> known) {
@@ -258,7 +267,9 @@ class Translator {
     if (!list.is_array() || list.empty())
       fail(path, std::string("'") + name + "': expected schemas");
     if (schema.contains("type")) refuse(path, std::string(name) + "' beside 'type");
-    if (all && list.size() > 1) refuse(path, "allOf' of several schemas, '");
+    if (all && list.size() > 1)
+      throw Error(TENON_UNSUPPORTED,
+                  "JSON schema, " + path + ": 'allOf' of several schemas is not supported");
     std::vector<Part> forms;
     for (size_t i = 0; i < list.size(); ++i)
       forms.push_back(of(list[i], path + "/" + name + "/" + std::to_string(i), depth + 1));
@@ -316,8 +327,9 @@ class Translator {
     const int64_t most = count(schema, "maxItems", -1, path);
     if (most >= 0 && most < least) fail(path, "'maxItems' is below 'minItems'");
     const auto items = schema.find("items");
-    return list_of(items == schema.end() ? any_value() : of(*items, path + "/items", depth + 1),
-                   least, most);
+    return list_of(
+        items == schema.end() ? any_value() : shared(of(*items, path + "/items", depth + 1)), least,
+        most);
   }
 
   Part object_of(const Json& schema, const std::string& path, int depth) {
@@ -337,15 +349,16 @@ class Translator {
     };
     std::vector<Member> members;
     const auto add = [&](const std::string& name, Part value) {
-      members.push_back({sequence({literal(name), space(), with_space(":"), std::move(value)}),
-                         needed.erase(name) > 0});
+      members.push_back(
+          {sequence({literal(name), space(), with_space(":"), shared(std::move(value))}),
+           needed.erase(name) > 0});
     };
     for (const auto& item : properties.items())
       add(item.key(), of(item.value(), path + "/properties/" + item.key(), depth + 1));
     const bool open = more == schema.end() || !more->is_boolean() || more->get<bool>();
     const Part other = more == schema.end() || more->is_boolean()
                            ? any_value()
-                           : of(*more, path + "/additionalProperties", depth + 1);
+                           : shared(of(*more, path + "/additionalProperties", depth + 1));
     if (members.empty() && needed.empty())
       return open ? map_of(other) : sequence({with_space("{"), text("}")});
     for (const std::string& name : std::set<std::string>(needed))
