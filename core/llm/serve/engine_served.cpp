@@ -114,6 +114,10 @@ std::vector<int32_t> EngineServed::chat_tokens(const nlohmann::ordered_json& mes
                                                const nlohmann::ordered_json& variables) const {
   ChatOptions options;
   options.messages = messages;
+  // The protocol's newer name of the role, which most templates lack.
+  if (!text_.knows_developer())
+    for (auto& message : options.messages)
+      if (message["role"] == "developer") message["role"] = "system";
   options.tools = tools;
   options.extra = variables;
   return narrow(text_.chat_ids(options));
