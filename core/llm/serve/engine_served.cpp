@@ -41,7 +41,7 @@ class EngineServed::Slots final : public Sequences {
   std::vector<NextLogits> step(std::span<const Part> parts) override {
     std::vector<Engine::Piece> pieces;
     for (const Part& p : parts)
-      pieces.push_back({p.slot, {p.tokens.begin(), p.tokens.end()}, p.scale});
+      pieces.push_back({p.slot, {p.tokens.begin(), p.tokens.end()}, p.scale, p.all});
     return engine_.next_logits(pieces);
   }
   bool truncate(int64_t slot, int64_t length) override { return engine_.truncate(slot, length); }
