@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// swiglu swiglu_backward.
+// swiglu swiglu_backward: every activation, with operands apart and packed.
 #include "cases/families.hpp"
 
 namespace tenon::conform {
