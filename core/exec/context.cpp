@@ -190,7 +190,7 @@ void Context::bind_entries(Lease& lease, RunTrace* trace) {
       Device& device = *plan.devices[d];
       const Stretch fill(trace && !lease.entries[e]->is_on(device) ? trace : nullptr,
                          Slice::Kind::fill, e);
-      use(bound[d], lease.entries[e]->current(device));
+      use(bound[d], lease.entries[e]->current(device, lease.shared_from_this()));
     }
     if (const uint32_t d = planned.update_device; planned.updated)
       use(bound[d], lease.entries[e]->target(*plan.devices[d]));

@@ -3,6 +3,7 @@
 #include "exec/lease.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace tenon::core {
 
@@ -26,6 +27,11 @@ const int64_t* Lease::number_of(std::string_view input) const {
 }
 
 void Lease::borrow() {
+  {
+    const std::lock_guard lock(run_mutex_);
+    running_ = true;
+    if (std::exchange(unbound_, false)) std::ranges::fill(generations, 0);
+  }
   bool same = true;
   for (size_t d = 0; d < arenas.size(); ++d)
     same &= bound->pools[d]->borrow(*this, bound->plan.arenas[d].chunks, arenas[d]);
@@ -34,6 +40,23 @@ void Lease::borrow() {
 
 void Lease::give_back() noexcept {
   for (size_t d = 0; d < arenas.size(); ++d) bound->pools[d]->give_back(*this, arenas[d]);
+  const std::lock_guard lock(run_mutex_);
+  running_ = false;
+  if (std::exchange(must_let_go_, false)) unbind_entries();
+}
+
+void Lease::let_go() noexcept {
+  const std::lock_guard lock(run_mutex_);
+  if (running_)
+    must_let_go_ = true;
+  else
+    unbind_entries();
+}
+
+void Lease::unbind_entries() noexcept {
+  unbound_ = true;
+  entry_buffers.clear();
+  free_instances();
 }
 
 void Lease::free_instances() noexcept { bound->pools[0]->free_instances(*this); }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "exec/app_tensor.hpp"
@@ -30,9 +31,9 @@ struct BoundOutput {
   bool copied;
 };
 
-struct Lease {
+struct Lease final : EntryReader, std::enable_shared_from_this<Lease> {
   explicit Lease(std::shared_ptr<const BoundPlan> bound);
-  ~Lease();  // not while it runs
+  ~Lease() override;  // not while it runs
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
 
@@ -79,12 +80,23 @@ struct Lease {
   void give_back() noexcept;
   // Frees the instances, and with them what keeps the app's memory. Not while it runs.
   void free_instances() noexcept;
+  // Unbinds the entries and frees the instances that may use them.
+  void let_go() noexcept override;
 
   // Makes the lease use a buffer; null: its own, made when first needed.
   void use_input(size_t input, uint32_t device, std::shared_ptr<Buffer> buffer);
   void use_output(size_t slot, std::shared_ptr<Buffer> buffer);
 
   std::shared_ptr<Buffer> buffer_at(const Place& place, uint32_t device) const;
+
+ private:
+  void unbind_entries() noexcept;
+
+  std::mutex
+      run_mutex_;  // guards what follows, and what let_go() changes while no run is under way
+  bool running_ = false;      // between borrow() and give_back()
+  bool must_let_go_ = false;  // when the run has ended
+  bool unbound_ = false;      // the entries, since the last run
 };
 
 }  // namespace tenon::core

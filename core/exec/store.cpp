@@ -34,7 +34,7 @@ void Entry::check_defined() const {
          "; set or load it again");
 }
 
-std::shared_ptr<Buffer> Entry::current(Device& device) {
+std::shared_ptr<Buffer> Entry::current(Device& device, const std::shared_ptr<EntryReader>& reader) {
   check_defined();
   std::lock_guard lock(mutex_);
   if (const auto found = copies_.find(&device);
@@ -42,6 +42,10 @@ std::shared_ptr<Buffer> Entry::current(Device& device) {
     if (std::shared_ptr<Buffer> buffer = import_borrowed(device))
       copies_[&device] = {std::move(buffer), true, true};
   Copy& copy = copy_on(device);
+  if (copy.borrowed && reader) {
+    std::erase_if(readers_, [](const auto& r) { return r.expired(); });
+    readers_.push_back(reader);
+  }
   if (copy.current || !copy.buffer) return copy.buffer;
   fill(*copy.buffer);
   copy.current = true;
@@ -87,6 +91,16 @@ void Entry::drop_borrowed() {
   borrowed_ = {};
   owner_.reset();
   std::erase_if(copies_, [](const auto& copy) { return copy.second.borrowed; });
+  for (const auto& reader : std::exchange(readers_, {}))
+    if (const auto there = reader.lock()) there->let_go();
+}
+
+void Entry::retire() {
+  std::lock_guard lock(mutex_);
+  if (borrowed_.empty()) return;
+  undefined_ = "it was removed";  // so short that nothing is allocated
+  content_changes();
+  drop_borrowed();
 }
 
 std::shared_ptr<Buffer> Entry::derived(Device& device, const std::string& layout, uint64_t size,
@@ -168,6 +182,7 @@ void Entry::write_host(std::span<const std::byte> content) {
 void Entry::borrow_host(std::span<const std::byte> content, std::shared_ptr<const void> owner) {
   std::lock_guard lock(mutex_);
   content_changes();
+  drop_borrowed();
   copies_.clear();  // of the old content; runs in flight keep what they read
   Bytes().swap(host_);
   borrowed_ = content;
@@ -242,7 +257,21 @@ std::vector<std::shared_ptr<Completion>> Store::enter(
   return wait_for;
 }
 
+std::vector<std::shared_ptr<Completion>> Store::runs_of(const Entry& entry) {
+  std::vector<std::shared_ptr<Completion>> runs = entry.reads_;
+  if (entry.last_write_) runs.push_back(entry.last_write_);
+  return runs;
+}
+
 namespace {
+// The entry is retired when these runs have ended.
+void retire_after(const std::vector<std::shared_ptr<Completion>>& runs,
+                  const std::shared_ptr<Entry>& entry) {
+  // The last reference goes with the last run.
+  const std::shared_ptr<void> end(nullptr, [entry](void*) { entry->retire(); });
+  for (const auto& run : runs) run->then([end] {});
+}
+
 // Ends a place in line however the work ends.
 struct FinishOnExit {
   Completion& completion;
@@ -256,7 +285,9 @@ void Store::replace(Space space, const std::string& name, const Type& type, uint
   if (const uint64_t size = type_bytes(type); size != given)
     fail(Code::invalid_argument, space_name(space), " '", name, "': expected ", size, " bytes for ",
          type.text(), ", got ", given);
-  std::shared_ptr<Entry> entry, old;  // old: may hold what is written, and outlives the lock
+  std::shared_ptr<Entry> entry;
+  std::shared_ptr<Entry> old;  // may hold what is written, and outlives the lock
+  std::vector<std::shared_ptr<Completion>> old_runs;
   {
     std::lock_guard lock(mutex_);
     auto& slot = entries_[{space, name}];
@@ -264,9 +295,14 @@ void Store::replace(Space space, const std::string& name, const Type& type, uint
       old = std::exchange(slot, std::make_shared<Entry>(space, name, type));
       write(*slot);  // nobody else has it yet
       version_.fetch_add(1, std::memory_order_release);
-      return;
+      if (old) old_runs = runs_of(*old);
+    } else {
+      entry = slot;
     }
-    entry = slot;
+  }
+  if (!entry) {
+    if (old) retire_after(old_runs, old);
+    return;
   }
   const auto mine = std::make_shared<Completion>();
   const auto waits = enter({}, std::span(&entry, 1), mine);
@@ -287,10 +323,19 @@ void Store::borrow(Space space, const std::string& name, const Type& type,
 }
 
 void Store::remove(Space space, const std::string& name) {
-  std::lock_guard lock(mutex_);
-  if (!entries_.erase({space, name}))
-    fail(Code::not_found, space_name(space), " '", name, "' is not in the store");
-  version_.fetch_add(1, std::memory_order_release);
+  std::shared_ptr<Entry> entry;
+  std::vector<std::shared_ptr<Completion>> runs;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = entries_.find({space, name});
+    if (found == entries_.end())
+      fail(Code::not_found, space_name(space), " '", name, "' is not in the store");
+    entry = std::move(found->second);
+    entries_.erase(found);
+    version_.fetch_add(1, std::memory_order_release);
+    runs = runs_of(*entry);
+  }
+  retire_after(runs, entry);
 }
 
 void Store::get(Space space, const std::string& name, void* out, uint64_t size) {

@@ -20,6 +20,15 @@
 
 namespace tenon::core {
 
+// Keeps buffers over borrowed memory of entries, for its next run.
+class EntryReader {
+ public:
+  virtual ~EntryReader() = default;
+  // The memory is no longer the entry's: gives its buffers up, at once or when the run under way has
+  // ended. Any thread may call it.
+  virtual void let_go() noexcept = 0;
+};
+
 // One weight or state. Its content may lie on several devices and in host memory; at least one of
 // them is current.
 class Entry {
@@ -37,7 +46,9 @@ class Entry {
   // The calls below come from runs that the store has ordered, or from the store itself.
   // The buffer on a device, with current content; fails, by name, when a failed run left it
   // undefined.
-  std::shared_ptr<Buffer> current(Device& device);
+  // A reader that keeps the buffer is told when it must let go of borrowed memory; others pass null.
+  std::shared_ptr<Buffer> current(Device& device,
+                                  const std::shared_ptr<EntryReader>& reader = nullptr);
   bool is_on(Device& device);  // is there one with current content?
   // The buffer on a device that a run will overwrite; its content counts for nothing.
   std::shared_ptr<Buffer> target(Device& device);
@@ -52,6 +63,8 @@ class Entry {
   void write_host(std::span<const std::byte> content);
   // The content stays where it is, which `owner` keeps in place, and is never written.
   void borrow_host(std::span<const std::byte> content, std::shared_ptr<const void> owner);
+  // The store no longer has the entry, and no run may read it: borrowed memory is given up.
+  void retire();
   void read_host(void* out);
 
  private:
@@ -89,6 +102,7 @@ class Entry {
   // Content of borrowed memory, while it is the entry's.
   std::span<const std::byte> borrowed_;
   std::shared_ptr<const void> owner_;
+  std::vector<std::weak_ptr<EntryReader>> readers_;  // that keep buffers over it
   std::optional<std::string> undefined_;
   std::atomic<uint64_t> generation_{1};
 };
@@ -134,6 +148,8 @@ class Store {
   // write(entry) changes its content; waits for runs that use the old one.
   void replace(Space space, const std::string& name, const Type& type, uint64_t size,
                const std::function<void(Entry&)>& write);
+  // The runs that use the entry and have not ended. Needs mutex_.
+  static std::vector<std::shared_ptr<Completion>> runs_of(const Entry& entry);
 
   mutable std::mutex mutex_;
   std::map<std::pair<Space, std::string>, std::shared_ptr<Entry>> entries_;

@@ -240,7 +240,7 @@ std::optional<ExportedModel> given_model(const core::Graph& g) {
   if (!only) return {};
   const NodeInfo& node = g[*only];
   const auto n = decode<op::onnx>(node);
-  ExportedModel out{.model = read_model(from_base64(n.model), "")};
+  ExportedModel out{.model = read_base64(n.model)};
   Graph& m = out.model.graph;
   const std::vector<ValueInfo> inputs = std::move(m.inputs);
   m.inputs.clear();

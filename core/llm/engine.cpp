@@ -210,8 +210,12 @@ std::vector<NextLogits> Engine::next_logits(
       return;
     }
     std::vector<float> scales(static_cast<size_t>(batch), 1);
-    for (const Row& r : rows) scales[r.row] = pieces[r.piece].scale;
-    p.step_logits->take(run, std::move(scales), *p.options.candidates);
+    std::vector<size_t> wanted;
+    for (const Row& r : rows) {
+      scales[r.row] = pieces[r.piece].scale;
+      if (pieces[r.piece].all) wanted.push_back(r.row);
+    }
+    p.step_logits->take(run, std::move(scales), *p.options.candidates, std::move(wanted));
     for (const Row& r : rows) out[r.piece] = p.step_logits->row(r.row);
   };
   read(pieces, *p.options.candidates, progress, take);

@@ -111,6 +111,7 @@ class Engine {
     int64_t slot = 0;
     std::vector<int64_t> tokens;  // at least one
     float scale = 1;              // of next_logits(): Sampler::scale()
+    bool all = false;             // of next_logits(): Sampler::needs_all()
   };
   struct Next {
     int64_t token = 0;          // the most likely one

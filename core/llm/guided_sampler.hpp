@@ -52,6 +52,8 @@ class GuidedSampler {
   Sampled draw(const NextLogits& next);
   // Sampler::scale()
   float scale() const { return sampler_.scale(); }
+  // Sampler::needs_all()
+  bool needs_all() const { return sampler_.needs_all(); }
   // The grammar allows nothing more.
   bool complete() const { return complete_; }
 

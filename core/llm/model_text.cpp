@@ -53,7 +53,7 @@ ModelText ModelText::of_gguf(const std::string& file) {
     return std::string(out.tokenizer_.text(*id));
   };
   if (const auto source = model.chat_template())
-    out.chat_.emplace(*source, text(out.tokenizer_.bos()), text(out.tokenizer_.eos()));
+    out.take_template(*source, text(out.tokenizer_.bos()), text(out.tokenizer_.eos()));
   return out;
 }
 
@@ -69,9 +69,15 @@ ModelText ModelText::of_folder(const std::string& folder) {
   std::optional<std::string> source = read_if_there(folder + "/chat_template.jinja");
   if (!source) source = template_of(config, config_file);
   if (source)
-    out.chat_.emplace(*source, special_token(config, "bos_token"),
+    out.take_template(*source, special_token(config, "bos_token"),
                       special_token(config, "eos_token"));
   return out;
+}
+
+void ModelText::take_template(const std::string& source, std::optional<std::string> begin,
+                              std::optional<std::string> end) {
+  chat_.emplace(source, std::move(begin), std::move(end));
+  knows_developer_ = source.find("developer") != std::string::npos;
 }
 
 std::vector<int64_t> ModelText::text_ids(const std::string& text) const {

@@ -23,6 +23,8 @@ class ModelText {
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
   bool has_chat() const { return chat_.has_value(); }
+  // The chat template names the role `developer`.
+  bool knows_developer() const { return knows_developer_; }
   // Token ids of a text that the model continues.
   std::vector<int64_t> text_ids(const std::string& text) const;
   // Token ids of a conversation that the assistant continues. Throws without a chat template.
@@ -39,9 +41,12 @@ class ModelText {
       : tokenizer_(std::move(tokenizer)), model_(std::move(model)) {}
   static ModelText of_folder(const std::string& folder);
   static ModelText of_gguf(const std::string& file);
+  void take_template(const std::string& source, std::optional<std::string> begin,
+                     std::optional<std::string> end);
 
   Tokenizer tokenizer_;
   std::optional<ChatTemplate> chat_;
+  bool knows_developer_ = false;
   std::string model_;
 };
 

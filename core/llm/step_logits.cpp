@@ -22,10 +22,13 @@ tenon_tensor place_of(Context& run) {
 
 }  // namespace
 
-void StepLogits::take(Context& run, std::vector<float> scales, bool candidates) {
+void StepLogits::take(Context& run, std::vector<float> scales, bool candidates,
+                      std::vector<size_t> wanted) {
   run_ = &run;
   scales_ = std::move(scales);
   candidates_ = candidates;
+  wanted_ = std::move(wanted);
+  wanted_logits_.clear();
   whole_ = {};
   place_ = place_of(run);
   if (place_.data && place_.device.size == 0)
@@ -56,11 +59,18 @@ NextLogits StepLogits::row(size_t index) {
 }
 
 std::span<const float> StepLogits::all(size_t row) {
-  if (whole_.empty() && (scales_.size() == 1 || !place_.data)) fetch_whole();
+  if (whole_.empty() && (!place_.data || std::max<size_t>(1, wanted_.size()) == scales_.size()))
+    fetch_whole();
   const auto vocab = static_cast<size_t>(vocab_);
   if (!whole_.empty()) return whole_.subspan(row * vocab, vocab);
-  copy_row(row);
-  return logits_;
+  const auto at = std::ranges::find(wanted_, row);
+  if (at == wanted_.end()) {
+    copy_rows({row}, logits_);
+    return logits_;
+  }
+  if (wanted_logits_.empty()) copy_rows(wanted_, wanted_logits_);
+  return std::span(wanted_logits_)
+      .subspan(static_cast<size_t>(at - wanted_.begin()) * vocab, vocab);
 }
 
 void StepLogits::fetch_whole() {
@@ -69,26 +79,27 @@ void StepLogits::fetch_whole() {
   whole_ = logits_;
 }
 
-// The device copies the row out of its memory, and only that comes here.
-void StepLogits::copy_row(size_t row) {
+// The device gathers the rows, and one read brings them here.
+void StepLogits::copy_rows(const std::vector<size_t>& rows, std::vector<float>& to) {
   const auto batch = static_cast<int64_t>(scales_.size());
   const std::string device(place_.device.data, place_.device.size);
   const TensorType type(f32, {batch, vocab_});
-  Copier& copier = copiers_[batch];
+  const auto count = static_cast<int64_t>(rows.size());
+  Copier& copier = copiers_[{batch, rows.size()}];
   if (!copier.context) {
-    Graph g("llm.row." + std::to_string(batch));
-    const Value all = g.input("logits", type), at = g.input("row", {i64, {1}});
-    g.output("logits_of_row", g.add(op::gather{.data = all, .indices = at}));
+    Graph g("llm.rows." + std::to_string(batch) + "." + std::to_string(count));
+    const Value all = g.input("logits", type), at = g.input("rows", {i64, {count}});
+    g.output("logits_of_rows", g.add(op::gather{.data = all, .indices = at}));
     copier.executable =
         std::make_unique<Executable>(runtime_, g, store_, ExecutableOptions{.device = device});
     copier.context = std::make_unique<Context>(*copier.executable);
   }
   Context& copy = *copier.context;
   copy.bind("logits", type, place_.data, place_.size, device);
-  copy.set("row", std::vector<int64_t>{static_cast<int64_t>(row)});
+  copy.set("rows", std::vector<int64_t>(rows.begin(), rows.end()));
   copy.run();
-  logits_.resize(static_cast<size_t>(vocab_));
-  copy.get("logits_of_row", logits_.data(), logits_.size() * sizeof(float));
+  to.resize(rows.size() * static_cast<size_t>(vocab_));
+  copy.get("logits_of_rows", to.data(), to.size() * sizeof(float));
   copy.unbind("logits");  // the next step may put its logits elsewhere
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "llm/sample/sampler.hpp"
@@ -20,8 +21,10 @@ class StepLogits {
       : runtime_(runtime), store_(store), vocab_(vocab) {}
 
   // Of the run that this context made, for sequences with these scales. The context, and this object,
-  // stay as they are until the last use of a row. candidates: the run has them.
-  void take(Context& run, std::vector<float> scales, bool candidates);
+  // stay as they are until the last use of a row. candidates: the run has them. wanted: rows of which
+  // all() will be called; one copy brings them all.
+  void take(Context& run, std::vector<float> scales, bool candidates,
+            std::vector<size_t> wanted = {});
   // Of a sequence of that run. With candidates, all() gives logits that are valid until the next call of
   // all() of any row. Without, many threads may call it, and they are valid until the next take().
   NextLogits row(size_t index);
@@ -29,7 +32,7 @@ class StepLogits {
  private:
   std::span<const float> all(size_t row);
   void fetch_whole();
-  void copy_row(size_t row);
+  void copy_rows(const std::vector<size_t>& rows, std::vector<float>& to);
 
   const Runtime& runtime_;
   const Store& store_;
@@ -39,13 +42,15 @@ class StepLogits {
   tenon_tensor place_{};          // of the logits of all sequences
   std::span<const float> whole_;  // the same in host memory, where it is known
   std::vector<float> scales_, logits_, sent_;
+  std::vector<size_t> wanted_;
+  std::vector<float> wanted_logits_;  // empty until a row of them is used
   std::vector<int64_t> tokens_;
-  // Copies a row of logits that are in memory of the device.
+  // Copies rows of logits that are in memory of the device.
   struct Copier {
     std::unique_ptr<Executable> executable;
     std::unique_ptr<Context> context;
   };
-  std::map<int64_t, Copier> copiers_;  // by batch
+  std::map<std::pair<int64_t, size_t>, Copier> copiers_;  // by batch and number of rows
 };
 
 }  // namespace tenon::llm

@@ -69,6 +69,10 @@ def usual(server):
     streamed = "".join(p["choices"][0]["delta"].get("content", "") for p in parts if p["choices"])
     check("a stream says what the whole answer says", streamed == said, (streamed, said))
     check("usage of a stream", parts[-1]["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"])
+    system, developer = ({**body, "messages": [{"role": role, "content": "Be brief."}] + body["messages"]} for role in ("system", "developer"))
+    answers = [server.ask("POST", "/v1/chat/completions", b)[1] for b in (system, developer)]
+    check("a developer's message is a system's", "choices" in answers[1] and len({
+        (a["choices"][0]["message"]["content"], a["usage"]["prompt_tokens"]) for a in answers}) == 1, answers)
     again = server.ask("POST", "/v1/chat/completions", body)[1]
     check("the cache does not change the answer", again["choices"][0]["message"]["content"] == said)
     check("the prompt was cached", again["usage"]["prompt_tokens_details"]["cached_tokens"] > 0, again["usage"])
@@ -92,6 +96,16 @@ def sampling(server):
     check("a bias decides", server.text("abc", max_tokens=3, logit_bias={str(token): 100}) == "zzz")
     j = server.ask("POST", "/v1/completions", {"prompt": "abc", "n": 3, "max_tokens": 5, "temperature": 1, "seed": 7})[1]
     check("n answers", [c["index"] for c in j["choices"]] == [0, 1, 2])
+
+
+def no_schema(server):
+    bad = {"no value": {"type": "integer", "minimum": 2, "maximum": 1}, "no end": {"$ref": "#"},
+           "too many ways": {"enum": [f"v{i}" for i in range(5000)]}}
+    for what, schema in bad.items():
+        status, j = server.ask("POST", "/v1/chat/completions", {
+            "messages": [{"role": "user", "content": "x"}],
+            "response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": schema}}})
+        check(f"a schema with {what} is the client's fault", status == 400 and "grammar: " in j["error"]["message"], (status, j))
 
 
 def schemas(server):
@@ -231,7 +245,7 @@ def main():
         tiny = str(tiny_model.make(folder + "/tiny"))
         server = Server(tiny, "--slots", "3", "--chunk", "8", "--context", "400")
         embeddings(server, tiny)
-        for part in (usual, sampling, schemas, errors, many):
+        for part in (usual, sampling, schemas, no_schema, errors, many):
             part(server)
         code, rest = server.stop()
         check("SIGTERM ends it", code == 0, (code, rest))

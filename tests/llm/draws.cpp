@@ -27,6 +27,8 @@ const std::vector<SampleOptions>& cases() {
       {.top_k = 5, .presence_penalty = -0.5},
       {.temperature = 0.3, .logit_bias = {{3, 2.5f}, {7, -INFINITY}}},
       {.top_logprobs = 3},
+      {.top_k = 10, .top_logprobs = 0},
+      {.temperature = 0, .top_logprobs = 1},
   };
   return all;
 }
@@ -35,19 +37,25 @@ struct Text {
   Sampler sampler;
   TokenMask mask;  // empty: none
   std::vector<int64_t> tokens;
+  std::vector<float> logprobs;
+};
+
+struct Drawn {
+  std::vector<std::vector<int64_t>> tokens;
+  std::vector<std::vector<float>> logprobs;
+  bool operator==(const Drawn&) const = default;
 };
 
 // One text for each slot. Some slots rest in some steps. Prompts, whose last token is read alone, come
 // among the tokens of others.
-std::vector<std::vector<int64_t>> draw(Engine& engine, size_t first, int64_t& sent,
-                                       int64_t& enough) {
+Drawn draw(Engine& engine, size_t first, int64_t& sent, int64_t& enough) {
   const int64_t vocab = engine.config().vocab;
   std::vector<Text> texts;
   for (int64_t slot = 0; slot < kSlots; ++slot) {
     engine.clear(slot);
     SampleOptions options = cases()[(first + static_cast<size_t>(slot)) % cases().size()];
     options.seed = first;
-    Text text{Sampler(options, vocab), {}, {1, 2 + slot, 3, 4, 5}};
+    Text text{Sampler(options, vocab), {}, {1, 2 + slot, 3, 4, 5}, {}};
     if ((first + static_cast<size_t>(slot)) % 5 == 4)
       text.mask.assign(static_cast<size_t>(vocab + 63) / 64, 0x5bd1e9955bd1e995);
     for (const int64_t t : text.tokens) text.sampler.accept(t);
@@ -60,7 +68,8 @@ std::vector<std::vector<int64_t>> draw(Engine& engine, size_t first, int64_t& se
       const Text& text = texts[static_cast<size_t>(slot)];
       pieces.push_back({.slot = slot,
                         .tokens = {text.tokens.begin() + engine.length(slot), text.tokens.end()},
-                        .scale = text.sampler.scale()});
+                        .scale = text.sampler.scale(),
+                        .all = text.sampler.needs_all()});
     }
     if (pieces.empty()) continue;
     const std::vector<NextLogits> next = engine.next_logits(pieces);
@@ -71,14 +80,19 @@ std::vector<std::vector<int64_t>> draw(Engine& engine, size_t first, int64_t& se
         Sampler again = text.sampler;
         ++sent, enough += again.sample(*next[i].candidates, mask) ? 1 : 0;
       }
-      text.tokens.push_back(text.sampler.sample(next[i], mask).token);
-      text.sampler.accept(text.tokens.back());
+      const Sampled drawn = text.sampler.sample(next[i], mask);
+      text.tokens.push_back(drawn.token);
+      text.logprobs.push_back(drawn.logprob);
+      text.sampler.accept(drawn.token);
     }
   }
-  std::vector<std::vector<int64_t>> out;
-  for (Text& text : texts) out.push_back(std::move(text.tokens));
+  Drawn out;
+  for (Text& text : texts) {
+    out.tokens.push_back(std::move(text.tokens));
+    out.logprobs.push_back(std::move(text.logprobs));
+  }
   engine.generate({5, 6, 7}, {.tokens = 40, .sampling = cases()[first], .stop_at_end = false},
-                  [&](int64_t token) { return out[0].push_back(token), true; });
+                  [&](int64_t token) { return out.tokens[0].push_back(token), true; });
   return out;
 }
 
@@ -99,7 +113,8 @@ int main(int argc, char** argv) {
     for (size_t first = 0; first < cases().size(); ++first) {
       const auto wanted = draw(all, first, none, none), got = draw(some, first, sent, enough);
       if (wanted == got) continue;
-      std::printf("options %zu: other tokens\n", first);
+      std::printf("options %zu: other %s\n", first,
+                  wanted.tokens == got.tokens ? "log probabilities" : "tokens");
       return 1;
     }
     std::printf("%lld of %lld draws by candidates alone\n", static_cast<long long>(enough),

@@ -61,7 +61,7 @@ class Cache {
         entry->graphs.splice(entry->graphs.begin(), entry->graphs, at);
         return entry->graphs.front().second;
       }
-    if (!entry->model) entry->model = read_model(from_base64(text), "");
+    if (!entry->model) entry->model = read_base64(text);
     auto made = std::make_shared<const core::Graph>(translated(*entry->model, operands));
     entry->graphs.emplace_front(std::vector<Type>(operands.begin(), operands.end()), made);
     if (entry->graphs.size() > kMostGraphs) entry->graphs.pop_back();
@@ -138,7 +138,7 @@ Imported import_symbolic(const Model& given, const ImportOptions& options) {
   }
   model.graph.initializers = std::move(kept);
   model.graph.inputs = std::move(inputs);
-  node.model = to_base64(write_model(model));
+  node.model = write_base64(model);
   node.count_ys = model.graph.outputs.size();
   const NodeId id = out.graph.add(node, model.graph.name.empty() ? "model" : model.graph.name);
   for (size_t k = 0; k < model.graph.outputs.size(); ++k)

@@ -2,8 +2,10 @@
 // Writes the fields of onnx.proto that a model of ours has.
 #include "import/onnx/write.hpp"
 
-#include <array>
 #include <cstring>
+#include <optional>
+
+#include "base/base64.hpp"
 
 namespace tenon::core::onnx {
 namespace {
@@ -203,9 +205,6 @@ std::string head_of(const ApartTensor& t) {
   return std::move(w.bytes);
 }
 
-constexpr std::string_view kDigits =
-    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
 }  // namespace
 
 std::string write_model(const Model& model) {
@@ -249,44 +248,16 @@ void write_model(const Model& model, std::span<const ApartTensor> tensors,
   put(end.bytes);
 }
 
-std::string to_base64(std::string_view bytes) {
-  std::string out;
-  out.reserve((bytes.size() + 2) / 3 * 4);
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t group = 0;
-    for (size_t k = 0; k < 3; ++k)
-      group = group << 8 | (i + k < bytes.size() ? static_cast<uint8_t>(bytes[i + k]) : 0u);
-    for (size_t k = 0; k < 4; ++k)
-      out += k <= bytes.size() - i ? kDigits[group >> (18 - 6 * k) & 63] : '=';
-  }
-  return out;
-}
+std::string write_base64(const Model& model) { return to_base64(write_model(model)); }
 
-std::string from_base64(std::string_view text) {
-  static const auto values = [] {
-    std::array<int, 256> table;
-    table.fill(-1);
-    for (size_t i = 0; i < kDigits.size(); ++i)
-      table[static_cast<uint8_t>(kDigits[i])] = static_cast<int>(i);
-    return table;
-  }();
-  if (text.size() % 4)
-    fail(Code::invalid_argument, "base64: expected a multiple of 4 characters, got ", text.size());
-  std::string out;
-  out.reserve(text.size() / 4 * 3);
-  for (size_t i = 0; i < text.size(); i += 4) {
-    const bool last = i + 4 == text.size();
-    const size_t filler = !last ? 0 : text[i + 3] != '=' ? 0 : text[i + 2] != '=' ? 1 : 2;
-    uint32_t group = 0;
-    for (size_t k = 0; k < 4; ++k) {
-      const int value = k < 4 - filler ? values[static_cast<uint8_t>(text[i + k])] : 0;
-      if (value < 0)
-        fail(Code::invalid_argument, "base64: unexpected character at position ", i + k);
-      group = group << 6 | static_cast<uint32_t>(value);
-    }
-    for (size_t k = 0; k < 3 - filler; ++k) out += static_cast<char>(group >> (16 - 8 * k) & 255);
-  }
-  return out;
+Model read_base64(std::string_view text) {
+  std::optional<std::string> bytes = from_base64(text);
+  if (!bytes)
+    fail(Code::invalid_argument,
+         "onnx: the model's text is not base 64; expected groups of 4 of its "
+         "characters, got ",
+         text.size(), " characters");
+  return read_model(std::move(*bytes), "");
 }
 
 }  // namespace tenon::core::onnx

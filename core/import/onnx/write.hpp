@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models as bytes, and bytes as text.
+// Models as bytes, and as text.
 #pragma once
 
 #include <functional>
@@ -29,8 +29,8 @@ void write_model(const Model& model, std::span<const ApartTensor> tensors,
                  const std::function<void(std::string_view)>& put,
                  const std::function<void(size_t)>& put_content);
 
-std::string to_base64(std::string_view bytes);
-// Fails if a character or the length is wrong.
-std::string from_base64(std::string_view text);
+// The model as base 64, and back. Reading fails if a character or the length is wrong.
+std::string write_base64(const Model& model);
+Model read_base64(std::string_view text);
 
 }  // namespace tenon::core::onnx

@@ -32,6 +32,54 @@ Grammar::Grammar(const std::vector<Part>& rules) {
       throw Error(TENON_INVALID_ARGUMENT, "grammar: expected rules below " +
                                               std::to_string(starts_.size()) + ", got " +
                                               std::to_string(node.other));
+  close_dead_ends();
+}
+
+// Nodes from which no text comes to an end match nothing: a text that went there could not go on.
+void Grammar::close_dead_ends() {
+  const auto size = static_cast<uint32_t>(nodes_.size());
+  std::vector<bool> live(size, false);
+  const auto is_live = [&](const Node& node) {
+    switch (node.op) {
+      case Op::byte:
+        return node.low <= node.high && live[node.next];
+      case Op::split:
+        return live[node.next] || live[node.other];
+      case Op::call:
+        return live[node.next] && live[starts_[node.other]];
+      case Op::end:
+        return true;
+    }
+    return false;
+  };
+  // users[first[i]] to users[first[i + 1] - 1]: the nodes that node i may bring to life.
+  const auto each_need = [&](const Node& node, auto&& f) {
+    if (node.op == Op::end) return;
+    f(node.next);
+    if (node.op != Op::byte) f(node.op == Op::call ? starts_[node.other] : node.other);
+  };
+  std::vector<uint32_t> first(size + 1, 0);
+  for (const Node& node : nodes_) each_need(node, [&](uint32_t i) { ++first[i + 1]; });
+  std::partial_sum(first.begin(), first.end(), first.begin());
+  std::vector<uint32_t> users(first.back()), filled(first);
+  for (uint32_t i = 0; i < size; ++i)
+    each_need(nodes_[i], [&](uint32_t need) { users[filled[need]++] = i; });
+  std::vector<uint32_t> pending;
+  const auto visit = [&](uint32_t i) {
+    if (live[i] || !is_live(nodes_[i])) return;
+    live[i] = true;
+    pending.push_back(i);
+  };
+  for (uint32_t i = 0; i < size; ++i)
+    if (nodes_[i].op == Op::end) visit(i);
+  while (!pending.empty()) {
+    const uint32_t i = pending.back();
+    pending.pop_back();
+    for (uint32_t at = first[i]; at < first[i + 1]; ++at) visit(users[at]);
+  }
+  if (!live[starts_[0]]) throw Error(TENON_INVALID_ARGUMENT, "grammar: no text follows it");
+  for (uint32_t i = 0; i < size; ++i)
+    if (!live[i]) nodes_[i] = {.op = Op::byte, .low = 1, .high = 0, .next = i};
 }
 
 uint32_t Grammar::add(Op op, uint32_t next, uint32_t other) {
@@ -159,8 +207,8 @@ void GrammarMatcher::close(Positions pending, Positions& out, bool& complete) {
   const auto visit = [&](uint32_t node, uint32_t stack) {
     if (!seen.insert({node, stack}).second) return;
     if (seen.size() > kMostPositions)
-      throw Error(TENON_OUT_OF_MEMORY, "grammar: a text has more than " +
-                                           std::to_string(kMostPositions) + " ways to go on");
+      throw Error(TENON_UNSUPPORTED, "grammar: a text has more than " +
+                                         std::to_string(kMostPositions) + " ways to go on");
     pending.push_back({node, stack});
   };
   while (!pending.empty()) {
@@ -169,7 +217,7 @@ void GrammarMatcher::close(Positions pending, Positions& out, bool& complete) {
     const Grammar::Node& node = grammar_->nodes_[at];
     switch (node.op) {
       case Grammar::Op::byte:
-        out.push_back({at, stack});
+        if (node.low <= node.high) out.push_back({at, stack});
         break;
       case Grammar::Op::split:
         visit(node.next, stack);

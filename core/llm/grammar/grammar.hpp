@@ -18,7 +18,8 @@ namespace tenon::llm {
 // A compiled grammar. Immutable, so threads may share it.
 class Grammar {
  public:
-  // rules[0] is the whole text. Throws TENON_INVALID_ARGUMENT if the grammar needs too many nodes.
+  // rules[0] is the whole text. Throws TENON_INVALID_ARGUMENT if the grammar needs too many nodes, or if
+  // no text follows it.
   explicit Grammar(const std::vector<Part>& rules);
 
  private:
@@ -32,6 +33,7 @@ class Grammar {
   uint32_t add(Op op, uint32_t next = 0, uint32_t other = 0);
   uint32_t compile(const Expression& e, uint32_t next);
   uint32_t compile_repeat(const Expression& e, uint32_t next);
+  void close_dead_ends();
   std::vector<Node> nodes_;
   std::vector<uint32_t> starts_;  // of rules
 };

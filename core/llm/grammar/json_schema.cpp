@@ -3,12 +3,11 @@
 #include "llm/grammar/json_schema.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 #include <string>
 
-#include "llm/grammar/integer_range.hpp"
+#include "llm/grammar/number_range.hpp"
 #include "llm/grammar/regex.hpp"
 #include "tenon/tenon.hpp"
 
@@ -72,6 +71,15 @@ class Translator {
     named_.emplace(name, index);
     Part made = make();
     rules_[index] = std::move(made);
+    return rule(index);
+  }
+
+  // A part that is used several times, as a rule unless it is small: nested copies would double at each
+  // level.
+  Part shared(Part part) {
+    if (part->kind == Expression::rule || part->height <= 2) return part;
+    const uint32_t index = add_rule();
+    rules_[index] = std::move(part);
     return rule(index);
   }
 
@@ -212,7 +220,7 @@ class Translator {
         {"array", {"items", "prefixItems", "minItems", "maxItems"}},
         {"object", {"properties", "required", "additionalProperties"}},
         {"integer", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}},
-        {"number", {}},
+        {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}},
         {"boolean", {}},
         {"null", {}},
     };
@@ -227,11 +235,10 @@ class Translator {
       if (!known) refuse(path, item.key());
     }
     if (type == "string") return string_of(schema, path);
-    if (type == "integer") return integer_of(schema, path);
-    if (type == "number") {
-      for (const std::string& name : kOwn.at("integer"))
-        if (schema.contains(name)) refuse(path, name);
-      return number();
+    if (type == "integer" || type == "number") {
+      const NumberRange r = range_of(schema, path);
+      if (type == "integer") return r.is_bounded() ? integers(r) : integer();
+      return r.is_bounded() ? numbers(r) : number();
     }
     if (type == "boolean") return choice({text("true"), text("false")});
     if (type == "null") return text("null");
@@ -258,7 +265,9 @@ class Translator {
     if (!list.is_array() || list.empty())
       fail(path, std::string("'") + name + "': expected schemas");
     if (schema.contains("type")) refuse(path, std::string(name) + "' beside 'type");
-    if (all && list.size() > 1) refuse(path, "allOf' of several schemas, '");
+    if (all && list.size() > 1)
+      throw Error(TENON_UNSUPPORTED,
+                  "JSON schema, " + path + ": 'allOf' of several schemas is not supported");
     std::vector<Part> forms;
     for (size_t i = 0; i < list.size(); ++i)
       forms.push_back(of(list[i], path + "/" + name + "/" + std::to_string(i), depth + 1));
@@ -293,21 +302,21 @@ class Translator {
     return quoted(regex_in_json_string(pattern->get<std::string>()));
   }
 
-  Part integer_of(const Json& schema, const std::string& path) {
-    // The nearest integer inside of a bound, cut to what integers() has.
-    const auto bound = [&](const char* name, double otherwise, double sign, bool open) {
+  static NumberRange range_of(const Json& schema, const std::string& path) {
+    NumberRange out;
+    const auto read = [&](const char* name, double sign, bool open, double& bound, bool& is_open) {
       const auto at = schema.find(name);
-      if (at == schema.end()) return otherwise;
+      if (at == schema.end()) return;
       if (!at->is_number()) fail(path, std::string("'") + name + "': expected a number");
-      const double v = sign * at->get<double>(), next = open ? std::floor(v) + 1 : std::ceil(v);
-      return std::clamp(sign * next, -1e17, 1e17);
+      const double v = at->get<double>();
+      if (sign * v < sign * bound || (v == bound && is_open)) return;
+      bound = v, is_open = open;
     };
-    const double low =
-        std::max(bound("minimum", -1e17, 1, false), bound("exclusiveMinimum", -1e17, 1, true));
-    const double high =
-        std::min(bound("maximum", 1e17, -1, false), bound("exclusiveMaximum", 1e17, -1, true));
-    if (low == -1e17 && high == 1e17) return integer();
-    return integers(static_cast<int64_t>(low), static_cast<int64_t>(high));
+    read("minimum", 1, false, out.low, out.low_open);
+    read("exclusiveMinimum", 1, true, out.low, out.low_open);
+    read("maximum", -1, false, out.high, out.high_open);
+    read("exclusiveMaximum", -1, true, out.high, out.high_open);
+    return out;
   }
 
   Part array_of(const Json& schema, const std::string& path, int depth) {
@@ -316,8 +325,9 @@ class Translator {
     const int64_t most = count(schema, "maxItems", -1, path);
     if (most >= 0 && most < least) fail(path, "'maxItems' is below 'minItems'");
     const auto items = schema.find("items");
-    return list_of(items == schema.end() ? any_value() : of(*items, path + "/items", depth + 1),
-                   least, most);
+    return list_of(
+        items == schema.end() ? any_value() : shared(of(*items, path + "/items", depth + 1)), least,
+        most);
   }
 
   Part object_of(const Json& schema, const std::string& path, int depth) {
@@ -337,15 +347,16 @@ class Translator {
     };
     std::vector<Member> members;
     const auto add = [&](const std::string& name, Part value) {
-      members.push_back({sequence({literal(name), space(), with_space(":"), std::move(value)}),
-                         needed.erase(name) > 0});
+      members.push_back(
+          {sequence({literal(name), space(), with_space(":"), shared(std::move(value))}),
+           needed.erase(name) > 0});
     };
     for (const auto& item : properties.items())
       add(item.key(), of(item.value(), path + "/properties/" + item.key(), depth + 1));
     const bool open = more == schema.end() || !more->is_boolean() || more->get<bool>();
     const Part other = more == schema.end() || more->is_boolean()
                            ? any_value()
-                           : of(*more, path + "/additionalProperties", depth + 1);
+                           : shared(of(*more, path + "/additionalProperties", depth + 1));
     if (members.empty() && needed.empty())
       return open ? map_of(other) : sequence({with_space("{"), text("}")});
     for (const std::string& name : std::set<std::string>(needed))

@@ -45,7 +45,7 @@ bool Sampler::adjust(const Candidates& given, const TokenMask* allowed) {
 }
 
 std::optional<Sampled> Sampler::sample(const Candidates& given, const TokenMask* allowed) {
-  if (options_.top_logprobs >= 0) return {};  // they need the exact sum
+  if (needs_all()) return {};
   const float most = given.logits.front();
   if (!std::isfinite(most)) return {};
   // Those behind the last candidate are behind it after the changes, too.

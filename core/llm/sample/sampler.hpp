@@ -91,6 +91,8 @@ class Sampler {
   Sampled sample(const NextLogits& next, const TokenMask* allowed = nullptr);
   // The scale that its candidates should have.
   float scale() const;
+  // Candidates never tell: log probabilities need the exact sum.
+  bool needs_all() const { return options_.top_logprobs >= 0; }
 
  private:
   // The most likely tokens of a row, and what is known of the others, which come behind them.

@@ -44,6 +44,7 @@ class SamplerSampling final : public Sampling {
   }
 
   float scale() const override { return sampler_.scale(); }
+  bool needs_all() const override { return sampler_.needs_all(); }
   DrawnToken draw(const NextLogits& next) override {
     const Sampled s = sampler_.draw(next);
     DrawnToken out;

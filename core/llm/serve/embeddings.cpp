@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // POST /v1/embeddings. All inputs of a request are one piece of work for the scheduler.
 #include <bit>
-#include <cstring>
 
+#include "base/base64.hpp"
 #include "llm/embedding.hpp"
 #include "llm/serve/api.hpp"
 
@@ -11,26 +11,11 @@ namespace {
 
 constexpr unsigned kClientGone = 499;
 
-std::string base64(std::span<const unsigned char> bytes) {
-  constexpr std::string_view kLetters =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  out.reserve((bytes.size() + 2) / 3 * 4);
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    const size_t count = std::min<size_t>(3, bytes.size() - i);
-    uint32_t group = 0;
-    for (size_t k = 0; k < 3; ++k) group = group << 8 | (k < count ? bytes[i + k] : 0u);
-    for (size_t k = 0; k < 4; ++k) out += k <= count ? kLetters[group >> (18 - 6 * k) & 63] : '=';
-  }
-  return out;
-}
-
 std::string encoded(std::span<const float> vector, bool as_base64) {
   if (!as_base64) return json_list(vector);
   static_assert(std::endian::native == std::endian::little);
-  std::vector<unsigned char> bytes(vector.size_bytes());
-  std::memcpy(bytes.data(), vector.data(), bytes.size());
-  return '"' + base64(bytes) + '"';
+  const std::string_view bytes(reinterpret_cast<const char*>(vector.data()), vector.size_bytes());
+  return '"' + core::to_base64(bytes) + '"';
 }
 
 }  // namespace

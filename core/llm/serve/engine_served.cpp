@@ -41,7 +41,7 @@ class EngineServed::Slots final : public Sequences {
   std::vector<NextLogits> step(std::span<const Part> parts) override {
     std::vector<Engine::Piece> pieces;
     for (const Part& p : parts)
-      pieces.push_back({p.slot, {p.tokens.begin(), p.tokens.end()}, p.scale});
+      pieces.push_back({p.slot, {p.tokens.begin(), p.tokens.end()}, p.scale, p.all});
     return engine_.next_logits(pieces);
   }
   bool truncate(int64_t slot, int64_t length) override { return engine_.truncate(slot, length); }
@@ -114,6 +114,10 @@ std::vector<int32_t> EngineServed::chat_tokens(const nlohmann::ordered_json& mes
                                                const nlohmann::ordered_json& variables) const {
   ChatOptions options;
   options.messages = messages;
+  // The protocol's newer name of the role, which most templates lack.
+  if (!text_.knows_developer())
+    for (auto& message : options.messages)
+      if (message["role"] == "developer") message["role"] = "system";
   options.tools = tools;
   options.extra = variables;
   return narrow(text_.chat_ids(options));

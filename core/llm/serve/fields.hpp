@@ -79,6 +79,11 @@ class Fields {
   void ignore(std::initializer_list<const char*> names) {
     for (const char* n : names) known_.insert(n);
   }
+  // Fields that change nothing here if they are null.
+  void ignore_null(std::initializer_list<const char*> names) {
+    for (const char* n : names)
+      if (const auto i = object_.find(n); i != object_.end() && i->is_null()) known_.insert(n);
+  }
   void refuse_unknown() const {
     for (const auto& [name, value] : object_.items())
       if (!known_.contains(name))

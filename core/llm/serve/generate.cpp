@@ -26,7 +26,8 @@ struct Running {
   }
   std::unique_ptr<Answer> answer;  // null once it has ended
   ToolParser parser;
-  Choice all;  // so far
+  Choice all;              // so far
+  int64_t characters = 0;  // of its text
   Usage usage;
   Clock::time_point last = Clock::now();
   bool begun = false;   // some text has come
@@ -79,19 +80,31 @@ struct Api::Batch {
       part.calls = r.parser.calls();
       r.answer.reset();
     }
+    place(r, part);
     if (request.stream) send(r, part);
     r.all.text += part.text;
     if (request.stream) return;
+    r.all.offsets.insert(r.all.offsets.end(), part.offsets.begin(), part.offsets.end());
     r.all.tokens.insert(r.all.tokens.end(), part.tokens.begin(), part.tokens.end());
     r.all.calls = part.calls;
     r.all.finish = part.finish;
   }
 
+  // A piece has the text of its tokens, which have parts of characters, or text that nobody sees.
+  static void place(Running& r, Choice& part) {
+    const int64_t end = r.characters + characters(part.text);
+    int64_t at = r.characters;
+    for (const DrawnToken& t : part.tokens) {
+      part.offsets.push_back(std::min(at, end));
+      at += characters(t.drawn.text);
+    }
+    r.characters = end;
+  }
+
   void send(Running& r, const Choice& part) {
     const bool empty = part.text.empty() && part.tokens.empty() && part.finish == Finish::none;
     if (empty && r.opened) return;
-    const int64_t offset = characters(r.all.text);
-    reply.write(event(chunk(head, part, !r.opened, logprobs(), request.usage_in_stream, offset)));
+    reply.write(event(chunk(head, part, !r.opened, logprobs(), request.usage_in_stream)));
     r.opened = true;
   }
 
@@ -162,6 +175,7 @@ unsigned Api::generate(const AnswerRequest& request, bool chat, const Json& tool
       if (wanted.tokens != 0) answer = served_.submit(std::move(wanted));
       Running& r = batch.answers.emplace_back(index, std::move(answer), tools);
       r.all.text = echoes[p];
+      r.characters = characters(echoes[p]);
       if (!r.answer) {
         r.all.finish = Finish::length;
         r.usage.prompt = static_cast<int64_t>(prompts[p].size());

@@ -3,6 +3,7 @@
 // repetition_penalty and ignore_eos are what other servers added to it.
 #include "llm/serve/request.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "llm/json_text.hpp"
@@ -135,38 +136,64 @@ void read_common(Fields& f, AnswerRequest& r, int64_t vocabulary) {
   f.ignore({"user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key"});
 }
 
+// References of a schema begin at its root; `root` is its place in another schema. names: the keys are
+// names, not keywords.
+void move_references(Json& schema, const std::string& root, bool names = false) {
+  if (schema.is_array())
+    for (Json& each : schema) move_references(each, root);
+  if (!schema.is_object()) return;
+  for (auto& [key, value] : schema.items()) {
+    if (names) {
+      move_references(value, root);
+    } else if (key == "$ref" && value.is_string()) {
+      if (const std::string to = value.get<std::string>(); to.starts_with('#'))
+        value = root + to.substr(1);
+    } else if (key != "const" && key != "enum" && key != "default" && key != "examples") {
+      move_references(value, root, key == "properties" || key == "$defs" || key == "definitions");
+    }
+  }
+}
+
+// The schema of the arguments of a function, which are an object.
+Json arguments_schema(Fields& f, const Json& function) {
+  const auto parameters = function.find("parameters");
+  if (parameters == function.end() || parameters->is_null())
+    return {{"type", "object"}, {"properties", Json::object()}, {"additionalProperties", false}};
+  Json schema = *parameters;
+  if (const auto type = schema.find("type"); type != schema.end()) {
+    const Json types = type->is_array() ? *type : Json::array({*type});
+    if (std::find(types.begin(), types.end(), "object") == types.end())
+      f.refuse_value("tools", "the parameters of '" +
+                                  function["name"].get<std::string>().substr(0, 80) +
+                                  "' must have the type \"object\"");
+    *type = "object";
+  } else if (std::ranges::none_of(std::initializer_list<const char*>{"$ref", "anyOf", "oneOf",
+                                                                     "allOf", "const", "enum"},
+                                  [&](const char* key) { return schema.contains(key); })) {
+    schema["type"] = "object";
+  }
+  return schema;
+}
+
 // The schema of a call of one of the tools, as ToolParser reads it. name: of the only one that may be
 // called; empty: any.
 Json call_schema(Fields& f, const Json& tools, const std::string& name) {
-  Json calls = Json::array(), definitions = Json::object();
+  Json calls = Json::array();
   for (const Json& tool : tools.is_array() ? tools : Json::array()) {
     const Json& function = tool["function"];
     if (!name.empty() && function["name"] != name) continue;
-    Json parameters{
-        {"type", "object"}, {"properties", Json::object()}, {"additionalProperties", false}};
-    if (function.contains("parameters") && function["parameters"].is_object())
-      parameters = function["parameters"];
-    // References in it begin at its root, which is another one here.
-    if (const auto defs = parameters.find("$defs"); defs != parameters.end() && defs->is_object()) {
-      for (const auto& [key, value] : defs->items()) {
-        if (definitions.contains(key) && definitions[key] != value)
-          f.refuse_value("tools", "two tools define '" + key.substr(0, 80) + "' in other ways");
-        definitions[key] = value;
-      }
-      parameters.erase("$defs");
-    }
+    Json arguments = arguments_schema(f, function);
+    move_references(arguments, "#/anyOf/" + std::to_string(calls.size()) + "/properties/arguments");
     calls.push_back(
         {{"type", "object"},
-         {"properties", {{"name", {{"const", function["name"]}}}, {"arguments", parameters}}},
+         {"properties", {{"name", {{"const", function["name"]}}}, {"arguments", arguments}}},
          {"required", {"name", "arguments"}},
          {"additionalProperties", false}});
   }
   if (calls.empty())
     f.refuse_value("tool_choice",
                    name.empty() ? "there are no tools" : "no tool '" + name.substr(0, 80) + "'");
-  Json schema{{"anyOf", std::move(calls)}};
-  if (!definitions.empty()) schema["$defs"] = std::move(definitions);
-  return schema;
+  return {{"anyOf", std::move(calls)}};
 }
 
 Json tools_of(Fields& f, Wanted& wanted) {
@@ -178,6 +205,8 @@ Json tools_of(Fields& f, Wanted& wanted) {
       if (one.text("type", "") != "function") one.refuse_form("type", "function");
       Fields function(one.need("function", "an object"), "tools.function");
       if (function.text("name", "").empty()) function.refuse_form("name", "a text");
+      if (const Json* p = function.find("parameters"); p && !p->is_object())
+        function.refuse_form("parameters", "an object");
     }
     if (!t->empty()) tools = *t;
   }
@@ -329,6 +358,11 @@ ChatRequest chat_request(const Json& body, int64_t vocabulary) {
   read_common(f, r, vocabulary);
   r.messages = messages_of(f);
   r.tools = tools_of(f, r.wanted);
+  if (const Json* m = f.find("modalities"); m && *m != Json::array({"text"}))
+    f.refuse_value("modalities", "only text is supported");
+  // Without a value these ask for nothing.
+  f.ignore_null(
+      {"audio", "function_call", "functions", "prediction", "verbosity", "web_search_options"});
   const int64_t old_name = f.integer("max_tokens", -1, 1, INT32_MAX);
   r.wanted.tokens = f.integer("max_completion_tokens", old_name, 1, INT32_MAX);
   const bool logprobs = f.flag("logprobs", false);

@@ -51,26 +51,24 @@ std::string name_of(const TokenLogprob& t) {
 }
 
 // The form of /v1/completions: parallel lists.
-Json list_logprobs(const std::vector<DrawnToken>& tokens, int64_t offset) {
-  Json texts = Json::array(), values = Json::array(), tops = Json::array(), offsets = Json::array();
-  for (const DrawnToken& t : tokens) {
+Json list_logprobs(const Choice& c) {
+  Json texts = Json::array(), values = Json::array(), tops = Json::array();
+  for (const DrawnToken& t : c.tokens) {
     texts.push_back(name_of(t.drawn));
     values.push_back(t.drawn.logprob);
     Json top = Json::object();
     for (const TokenLogprob& other : t.top) top[name_of(other)] = other.logprob;
     tops.push_back(std::move(top));
-    offsets.push_back(offset);
-    offset += characters(t.drawn.text);
   }
   return {{"tokens", std::move(texts)},
           {"token_logprobs", std::move(values)},
           {"top_logprobs", std::move(tops)},
-          {"text_offset", std::move(offsets)}};
+          {"text_offset", c.offsets}};
 }
 
-Json logprobs_json(const AnswerHead& head, const Choice& c, bool logprobs, int64_t offset) {
+Json logprobs_json(const AnswerHead& head, const Choice& c, bool logprobs) {
   if (!logprobs) return nullptr;
-  return head.chat ? chat_logprobs(c.tokens) : list_logprobs(c.tokens, offset);
+  return head.chat ? chat_logprobs(c.tokens) : list_logprobs(c);
 }
 
 Json calls_json(const std::vector<ToolCall>& calls, bool with_index) {
@@ -130,7 +128,7 @@ Json whole(const AnswerHead& head, const std::vector<Choice>& choices, const Usa
   for (const Choice& c : choices) {
     Json one{{"index", c.index},
              {"finish_reason", finish_json(c)},
-             {"logprobs", logprobs_json(head, c, logprobs, 0)}};
+             {"logprobs", logprobs_json(head, c, logprobs)}};
     if (head.chat) {
       const bool only_calls = !c.calls.empty() && c.text.empty();
       one["message"] = {{"role", "assistant"},
@@ -146,12 +144,12 @@ Json whole(const AnswerHead& head, const std::vector<Choice>& choices, const Usa
   return json;
 }
 
-Json chunk(const AnswerHead& head, const Choice& piece, bool first, bool logprobs, bool with_usage,
-           int64_t text_offset) {
+Json chunk(const AnswerHead& head, const Choice& piece, bool first, bool logprobs,
+           bool with_usage) {
   Json json = head_json(head, true);
   Json one{{"index", piece.index},
            {"finish_reason", finish_json(piece)},
-           {"logprobs", logprobs_json(head, piece, logprobs, text_offset)}};
+           {"logprobs", logprobs_json(head, piece, logprobs)}};
   if (head.chat) {
     Json delta = Json::object();
     if (first) delta = {{"role", "assistant"}, {"content", ""}};

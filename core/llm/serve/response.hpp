@@ -23,6 +23,7 @@ struct Choice {
   int64_t index = 0;
   std::string text;
   std::vector<DrawnToken> tokens;  // with logprobs
+  std::vector<int64_t> offsets;    // of the tokens in the whole text, in characters
   std::vector<ToolCall> calls;
   Finish finish = Finish::none;
 };
@@ -44,8 +45,7 @@ Json whole(const AnswerHead& head, const std::vector<Choice>& choices, const Usa
            bool logprobs);
 // One piece of a choice. first: it opens the choice (in a chat, the role is said). with_usage: the
 // request asked for usage, so that chunks without it say null.
-Json chunk(const AnswerHead& head, const Choice& piece, bool first, bool logprobs, bool with_usage,
-           int64_t text_offset);
+Json chunk(const AnswerHead& head, const Choice& piece, bool first, bool logprobs, bool with_usage);
 // The last chunk of a stream with usage.
 Json usage_chunk(const AnswerHead& head, const Usage& usage);
 Json usage_json(const Usage& usage);

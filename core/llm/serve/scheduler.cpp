@@ -190,8 +190,10 @@ void Scheduler::run_step() {
   for (const Reading& r : plan) {
     const Task& task = *slots_[r.slot].task;
     const auto begin = task.tokens.begin() + task.read;
-    parts.push_back(
-        {static_cast<int64_t>(r.slot), {begin, begin + r.tokens}, task.sampling->scale()});
+    parts.push_back({static_cast<int64_t>(r.slot),
+                     {begin, begin + r.tokens},
+                     task.sampling->scale(),
+                     task.sampling->needs_all()});
   }
   std::vector<NextLogits> next;
   try {

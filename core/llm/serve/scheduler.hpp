@@ -27,6 +27,7 @@ class Sequences {
     int64_t slot = 0;
     std::vector<int32_t> tokens;  // at least one
     float scale = 1;              // Sampling::scale()
+    bool all = false;             // Sampling::needs_all()
   };
   virtual ~Sequences() = default;
   virtual int64_t slots() const = 0;
@@ -81,6 +82,8 @@ class Sampling {
   virtual DrawnToken draw(const NextLogits& next) = 0;
   // The scale that the candidates for draw() should have.
   virtual float scale() const { return 1; }
+  // True if the candidates never suffice for it.
+  virtual bool needs_all() const { return false; }
   // True if a grammar allows nothing more.
   virtual bool complete() const { return false; }
 };

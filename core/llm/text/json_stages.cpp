@@ -2,35 +2,20 @@
 // Normalizers, pre-tokenizers and decoders of tokenizer.json.
 #include "llm/text/json_stages.hpp"
 
+#include <optional>
 #include <utility>
 
+#include "base/base64.hpp"
 #include "llm/text/unicode.hpp"
 
 namespace tenon::llm {
 namespace {
 
-// Base 64, as Precompiled stores its table.
+// Precompiled stores its table as base 64.
 std::string bytes_of_base64(const JsonNode& node) {
-  const std::string text = node.text();
-  std::string out;
-  uint32_t bits = 0;
-  int count = 0;
-  for (const char c : text) {
-    if (c == '=') break;
-    const int value = c >= 'A' && c <= 'Z'   ? c - 'A'
-                      : c >= 'a' && c <= 'z' ? c - 'a' + 26
-                      : c >= '0' && c <= '9' ? c - '0' + 52
-                      : c == '+'             ? 62
-                      : c == '/'             ? 63
-                                             : -1;
-    if (value < 0) node.refuse("base 64");
-    bits = bits << 6 | static_cast<uint32_t>(value);
-    count += 6;
-    if (count < 8) continue;
-    count -= 8;
-    out += static_cast<char>(bits >> count & 0xFF);
-  }
-  return out;
+  std::optional<std::string> bytes = core::from_base64(node.text());
+  if (!bytes) node.refuse("base 64");
+  return std::move(*bytes);
 }
 
 Behavior read_behavior(const JsonNode& node, std::string_view otherwise) {

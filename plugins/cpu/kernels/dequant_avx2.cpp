@@ -27,10 +27,7 @@ HWY_POP_ATTRIBUTES
 HWY_PUSH_ATTRIBUTES("avx2,fma,avxvnni")
 namespace avx_vnni {
 
-HWY_INLINE __m256i dpbusd(__m256i sum, __m256i w, __m256i x) {
-  return _mm256_dpbusd_avx_epi32(sum, w, x);
-}
-#include "dequant_unit_vnni-inl.h"
+#include "dequant_unit_avx_vnni-inl.h"
 
 #include "dequant_256-inl.h"
 

@@ -24,14 +24,10 @@ namespace avx2 {
 }  // namespace avx2
 HWY_POP_ATTRIBUTES
 
-// VNNI has one encoding for processors with AVX-512 and one for the others.
 HWY_PUSH_ATTRIBUTES("avx2,fma,f16c,avxvnni")
 namespace avx_vnni {
 
-HWY_INLINE __m256i dpbusd(__m256i sum, __m256i w, __m256i x) {
-  return _mm256_dpbusd_avx_epi32(sum, w, x);
-}
-#include "dequant_unit_vnni-inl.h"
+#include "dequant_unit_avx_vnni-inl.h"
 
 #include "dequant_row-inl.h"
 

@@ -18,7 +18,7 @@ constexpr int64_t kUnitSteps = 512;         // the same on AMX
 constexpr int64_t kSharedSteps = 256;       // the same for share_both
 constexpr int64_t kBlockBytes = 640 << 10;  // of b and of a per block: both fit L2
 constexpr int64_t kSharedBytes = 1 << 20;   // of both operands per group, for share_both
-// limit for products with many more steps than results, unless they sum by lanes
+// limit for products with many more steps than results
 constexpr uint64_t kMaxScratch = 128 << 20;
 constexpr int64_t kLongBytes = 4 << 20;     // of both operands per group, beyond this limit
 constexpr int64_t kRecomputeRows = 64;      // rows recomputed at a time
@@ -217,7 +217,7 @@ void Gemm::plan_panels() {
   // Completely packed operands grow with k. If there are few results, k can be processed in groups:
   // the sums pass through c, or a block of the same size, once per group, in the same order.
   const bool few = direct_ || static_cast<uint64_t>(m_ * n_ * sum_size_) <= kMaxScratch / 4;
-  if (!on_unit() && lanes_ == 1 && few && scratch() > kMaxScratch && k_ >= 8 * std::max(m_, n_)) {
+  if (!on_unit() && few && scratch() > kMaxScratch && k_ >= 8 * std::max(m_, n_)) {
     pack_ = sums_ = 0;
     plan_share_both(k_parts, kLongBytes);
   }
@@ -266,21 +266,28 @@ int64_t Gemm::panel_offset(AmxSide side, int64_t s, int64_t first) const {
 
 void Gemm::pack_whole(const Work& work, AmxSide side, char* to) const {
   const bool a = side == AmxSide::a;
-  const int64_t width = a ? m_ : n_, panel = a ? row_panel_ : col_panel_;
   if (!on_unit() && (a ? a_.row : b_.col) == 1)
-    return loop(work, k_, steps_grain(width), [&](int, int64_t begin, int64_t end) {
+    return loop(work, k_, steps_grain(a ? m_ : n_), [&](int, int64_t begin, int64_t end) {
       pack_steps(work, side, 0, begin, end, to);
     });
+  pack_parts(work, side, 0, k_, to);
+}
+
+// Packs the whole width at the steps [from, until), which are whole parts of k, into panels that
+// start at step `from`.
+void Gemm::pack_parts(const Work& work, AmxSide side, int64_t from, int64_t until, char* to) const {
+  const bool a = side == AmxSide::a;
+  const int64_t width = a ? m_ : n_, panel = a ? row_panel_ : col_panel_;
   const int64_t chunk = on_unit() ? kBlockPanels * panel : width;
-  loop(work, (width + panel - 1) / panel, grain_for(panel * k_ * packed_size_),
+  loop(work, (width + panel - 1) / panel, grain_for(panel * (until - from) * packed_size_),
        [&](int, int64_t begin, int64_t end) {
          const int64_t last = std::min(width, end * panel);
-         for (int64_t s = 0; s < k_; s += steps_)
+         for (int64_t s = from; s < until; s += steps_)
            for (int64_t first = begin * panel; first < last; first += chunk) {
              const int64_t count = std::min(chunk, last - first), steps = std::min(steps_, k_ - s);
              uint32_t bits[kBlockPanels] = {};
              pack(a ? rows_of(work, first, count, s, steps) : cols_of(work, first, count, s, steps),
-                  to + panel_offset(side, s, first), bits);
+                  to + panel_offset(side, s, first) - panel_offset(side, from, 0), bits);
              raise(work.shared_bits, *std::max_element(bits, bits + kBlockPanels));
            }
        });
@@ -489,10 +496,15 @@ void Gemm::run_share_both(const Work& work) const {
   for (int64_t first = 0; first < k_; first += group_) {
     const int64_t last = std::min(k_, first + group_);
     char* const b = a + panel_offset(AmxSide::a, last, 0) - panel_offset(AmxSide::a, first, 0);
-    loop(work, last - first, steps_grain(m_ + n_), [&](int, int64_t begin, int64_t end) {
-      pack_steps(work, AmxSide::a, first, first + begin, first + end, a);
-      pack_steps(work, AmxSide::b, first, first + begin, first + end, b);
-    });
+    if (lanes_ > 1) {  // a panel takes the steps of a part in another order
+      pack_parts(work, AmxSide::a, first, last, a);
+      pack_parts(work, AmxSide::b, first, last, b);
+    } else {
+      loop(work, last - first, steps_grain(m_ + n_), [&](int, int64_t begin, int64_t end) {
+        pack_steps(work, AmxSide::a, first, first + begin, first + end, a);
+        pack_steps(work, AmxSide::b, first, first + begin, first + end, b);
+      });
+    }
     const int64_t grain =
         std::max<int64_t>(1, kPieceFlops / (2 * n_ * (last - first) * row_panel_));
     loop(work, (m_ + row_panel_ - 1) / row_panel_, grain, [&](int, int64_t begin, int64_t end) {

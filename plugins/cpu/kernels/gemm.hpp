@@ -93,6 +93,7 @@ class Gemm {
   void run_share_both(const Work& work) const;
   int64_t panel_offset(AmxSide side, int64_t s, int64_t first) const;
   void pack_whole(const Work& work, AmxSide side, char* to) const;
+  void pack_parts(const Work& work, AmxSide side, int64_t from, int64_t until, char* to) const;
   int64_t steps_grain(int64_t width) const;
   void pack_steps(const Work& work, AmxSide side, int64_t origin, int64_t begin, int64_t end,
                   char* to) const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forms of convolutions, shared by the case files of the conv family.
+// Forms of convolutions, and the parts of the conv family's cases.
 #pragma once
 
 #include <vector>
@@ -53,6 +53,8 @@ struct ConvForm {
 };
 
 const std::vector<ConvForm>& conv_forms();
-void conv_column_rows(Suite& s);  // im2col, col2im
+inline constexpr int64_t kFewProducts = 40000;  // so many allow finite differences
+void conv_column_rows(Suite& s);                // im2col, col2im
+void conv_transpose_rows(Suite& s);
 
 }  // namespace tenon::conform

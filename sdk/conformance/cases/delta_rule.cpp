@@ -1,31 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// gated_delta_rule and its backward op. Keys are short enough that no step lets the state grow.
-#include <cmath>
-#include <limits>
-
-#include "cases/families.hpp"
+// gated_delta_rule and its backward op, next to the reference.
+#include "cases/delta_rule.hpp"
 
 namespace tenon::conform {
 namespace {
 
-struct Form {
-  const char* id;
-  const char* sentence;
-  int64_t batch, tokens, heads, each, keys, values;
-  bool by_key = false, l2norm = false, state = false, last = false;
-  double scale = TENON_UNSET;
-  std::vector<int64_t> ends{};  // cu_seqlens
-  tenon_dtype index = i32;
-  bool growing = false;    // g > 0
-  bool one_grows = false;  // g > 0 at one token of the last value head
-  bool gradient = false;
-
-  int64_t sequences() const { return ends.empty() ? batch : static_cast<int64_t>(ends.size()) - 1; }
-  Dims states() const { return {sequences(), heads * each, keys, values}; }
-};
-
-const std::vector<Form>& forms() {
-  static const std::vector<Form> all = {
+const std::vector<DeltaRuleForm>& forms() {
+  static const std::vector<DeltaRuleForm> all = {
       {.id = "plain",
        .sentence = "no optional operands",
        .batch = 2,
@@ -237,30 +218,6 @@ const std::vector<Form>& forms() {
   return all;
 }
 
-template <class Op>
-void fill(CaseBuilder& b, const Form& f, Op& n) {
-  const int64_t rows = f.heads * f.each;
-  const Dims key = {f.batch, f.tokens, f.heads, f.keys}, row = {f.batch, f.tokens, rows};
-  const double length = f.l2norm ? 1 : 0.7 / std::sqrt(static_cast<double>(f.keys));
-  n.scale = f.scale, n.qk_l2norm = f.l2norm;
-  n.q = b.input("q", key);
-  n.k = b.input("k", key, Fill::normal(length));
-  n.v = b.input("v", {f.batch, f.tokens, rows, f.values});
-  Dims decay = row;
-  if (f.by_key) decay.push_back(f.keys);
-  Fill decays = f.growing ? Fill::uniform(0.1, 0.4) : Fill::uniform(-0.7, -0.01);
-  if (f.one_grows) {
-    std::vector<double> g(static_cast<size_t>(f.batch * f.tokens * rows));
-    for (size_t i = 0; i < g.size(); ++i) g[i] = -0.03 * static_cast<double>(1 + i * 7 % 11);
-    g[static_cast<size_t>(6 * rows - 1)] = 0.2;
-    decays = Fill::list(std::move(g));
-  }
-  n.g = b.input("g", b.own_acc(), decay, decays);
-  n.beta = b.input("beta", row, Fill::uniform(0.1, 0.9));
-  if (f.state) n.state = b.input("state", b.own_acc(), f.states(), Fill::normal());
-  if (!f.ends.empty()) n.cu_seqlens = b.ints("cu_seqlens", {f.sequences() + 1}, f.ends, f.index);
-}
-
 // Sums may cancel: errors are relative to the largest number.
 void give(CaseBuilder& b, const char* name, Value v) {
   b.output(name, v);
@@ -273,7 +230,7 @@ void give_rounded(CaseBuilder& b, const char* name, Value v) {
   b.scale(name, [&] { return largest_of(b, v); });
 }
 
-void rows(Suite& s, const Form& f) {
+void rows(Suite& s, const DeltaRuleForm& f) {
   const auto forward = [&](const std::string& id, const DTypes& dtypes, bool rounded) {
     s.add({.id = "delta-rule-" + id,
            .sentence = std::string("gated_delta_rule: ") + f.sentence,
@@ -331,125 +288,12 @@ void rows(Suite& s, const Form& f) {
   }
 }
 
-// By hand. The second token writes what its key lacks: 6 - 1·3.
-void known_rows(Suite& s) {
-  s.add({.id = "delta-rule-known",
-         .sentence = "gated_delta_rule: a state that halves, then takes what its key lacks",
-         .build =
-             [](CaseBuilder& b) {
-               const auto in = [&](const char* name, const Dims& dims, std::vector<double> values) {
-                 return b.input(name, dims, Fill::list(std::move(values)));
-               };
-               op::gated_delta_rule n{.scale = 2};
-               n.q = in("q", {1, 2, 1, 2}, {1, 0, 1, 1}), n.k = in("k", {1, 2, 1, 2}, {1, 0, 1, 0});
-               n.v = in("v", {1, 2, 1, 1}, {6, 6}), n.beta = in("beta", {1, 2, 1}, {1, 0.5});
-               n.g = b.input("g", b.own_acc(), {1, 2, 1}, Fill::list({0, -0.6931471805599453}));
-               n.state = b.input("state", b.own_acc(), {1, 1, 2, 1}, Fill::list({4, 8}));
-               n.want_state_out = true;
-               const Node y = b.add(n);
-               // S: (6, 8), then (3, 4) + (1.5, 0)
-               b.output("o", y[0]);
-               b.expect("o", {12, 17});
-               b.output("state_out", y[1]);
-               b.expect("state_out", {4.5, 4});
-             },
-         .tolerance = scaled(64)});
-  s.add({.id = "delta-rule-growth",
-         .sentence = "gated_delta_rule: the decay meets the state first, so a product with a key "
-                     "cannot overflow",
-         .dtypes = {f32, f64},
-         .build =
-             [](CaseBuilder& b) {
-               op::gated_delta_rule n{.scale = 1};
-               n.q = b.input("q", {1, 1, 1, 2}, Fill::list({1, 0}));
-               n.k = b.input("k", {1, 1, 1, 2}, Fill::list({1e4, 0}));
-               n.v = b.input("v", {1, 1, 1, 1}, Fill::list({3}));
-               n.g = b.input("g", b.own_acc(), {1, 1, 1}, Fill::list({80}));
-               n.beta = b.input("beta", {1, 1, 1}, Fill::list({0.5}));
-               b.output("o", b.add(n)[0]);  // of a state of zeros
-               b.expect("o", {15000});
-             },
-         .tolerance = scaled(64)});
-  // beta = 1, and one key, or keys at right angles: the state maps k to v after each token, so o is v.
-  struct Hard {
-    const char* id;
-    const char* sentence;
-    double g, last;  // of all tokens but one; of v's last number
-  };
-  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-  constexpr double kInf = std::numeric_limits<double>::infinity();
-  for (const Hard& hard : {Hard{"growth", "decays above 1 over a chunk", 0.2, 1},
-                           Hard{"reset", "a decay of 0 within a chunk", -kInf, 1},
-                           Hard{"nan", "NaN does not reach earlier tokens", -0.1, kNan}})
-    s.add({.id = std::string("delta-rule-exact-") + hard.id,
-           .sentence = std::string("gated_delta_rule: ") + hard.sentence,
-           .build =
-               [=](CaseBuilder& b) {
-                 constexpr int64_t kTokens = 64, kSize = 64;
-                 std::vector<double> key(kTokens * kSize), v(kTokens * kSize);
-                 std::vector<double> g(kTokens, hard.g == -kInf ? -0.1 : hard.g);
-                 g[5] = hard.g;
-                 for (size_t i = 0; i < v.size(); ++i) {
-                   key[i] = i % kSize == (hard.g > 0 ? 0 : i / kSize);
-                   v[i] = static_cast<double>(i * 7 % 11) - 5;
-                 }
-                 v.back() = hard.last;
-                 op::gated_delta_rule n{.scale = 1};
-                 n.q = b.input("q", {1, kTokens, 1, kSize}, Fill::list(key));
-                 n.k = b.input("k", {1, kTokens, 1, kSize}, Fill::list(key));
-                 n.v = b.input("v", {1, kTokens, 1, kSize}, Fill::list(v));
-                 n.g = b.input("g", b.own_acc(), {1, kTokens, 1}, Fill::list(g));
-                 n.beta =
-                     b.input("beta", {1, kTokens, 1}, Fill::list(std::vector<double>(kTokens, 1)));
-                 b.output("o", b.add(n)[0]);
-                 b.expect("o", v);
-                 b.scale("o", [&] { return b.number(5); });
-               },
-           .tolerance = scaled(64)});
-  struct Bad {
-    const char* id;
-    const char* sentence;
-    std::vector<int64_t> ends;
-  };
-  for (const Bad& bad : {Bad{"start", "cu_seqlens that do not begin with 0", {1, 2, 4}},
-                         Bad{"order", "cu_seqlens that decrease", {0, 3, 2, 4}},
-                         Bad{"end", "cu_seqlens that do not end with T", {0, 2, 5}}})
-    for (const bool backward : {false, true})
-      s.add_failure(
-          std::string(backward ? "delta-rule-backward-cu-seqlens-" : "delta-rule-cu-seqlens-") +
-              bad.id,
-          std::string(bad.sentence) + " are an error",
-          [=](CaseBuilder& b) {
-            const Form f{.id = "",
-                         .sentence = "",
-                         .batch = 1,
-                         .tokens = 4,
-                         .heads = 1,
-                         .each = 1,
-                         .keys = 2,
-                         .values = 3,
-                         .ends = bad.ends};
-            if (backward) {
-              op::gated_delta_rule_backward n;
-              fill(b, f, n);
-              n.dout = b.input("dout", b.graph().type(n.v).dims);
-              n.want_dq = true;
-              b.output("dq", b.add(n)[0]);
-            } else {
-              op::gated_delta_rule n;
-              fill(b, f, n);
-              b.output("o", b.add(n)[0]);
-            }
-          },
-          TENON_INDEX_OUT_OF_RANGE, "");
-}
-
 }  // namespace
 
 void delta_rule_cases(Suite& s) {
   s.floor({.joined = 100, .own_joined = 14});
-  for (const Form& f : forms()) rows(s, f);
-  known_rows(s);
+  for (const DeltaRuleForm& f : forms()) rows(s, f);
+  delta_rule_known_rows(s);
 }
 
 }  // namespace tenon::conform

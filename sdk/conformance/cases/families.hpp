@@ -11,12 +11,15 @@ namespace tenon::conform {
 
 // Parts of a family that have a file of their own.
 void elementwise_activation_rows(Suite& s);
+void elementwise_cast_rows(Suite& s);
+void elementwise_swiglu_rows(Suite& s);
 void matmul_batch_rows(Suite& s);
 void matmul_linear_rows(Suite& s);
 void quantized_product_rows(Suite& s);
 void resample_grid_rows(Suite& s);
 void resample_roi_rows(Suite& s);
 void shape_complex_rows(Suite& s);
+void softmax_loss_rows(Suite& s);
 void splat_bin_rows(Suite& s);
 void splat_raster_rows(Suite& s);
 

@@ -249,6 +249,40 @@ TEST_CASE("row_bits: a row has the same bits, whatever the number of rows is") {
         }
 }
 
+TEST_CASE("row_bits: long products pack a group of steps at a time, with the bits of few rows") {
+  if (amx_number(TENON_DTYPE_F32, false) != AmxNumber::none) return;  // it packs whole
+  std::mt19937 random(8);
+  constexpr int64_t kRows = 80, kColumns = 35, kLong = 200'001;
+  Matrix a(kRows, kLong, TENON_DTYPE_F32, false), b(kLong, kColumns, TENON_DTYPE_F32, true);
+  a.fill(random, 1), b.fill(random, 1);
+  const Gemm whole(kRows, kColumns, kLong, a.operand(), b.operand(), true, 2, F32Precision::ieee, 0,
+                   true);
+  CHECK(whole.scratch() <= 16 << 20);
+  const std::vector<float> all = first_rows(a, b, kRows, true, false);
+  CHECK(worst_error(a, b, all) < 6e-7);
+  for (const int64_t m : {int64_t{1}, int64_t{4}, int64_t{5}, int64_t{14}, kRows})
+    for (const bool direct : {false, true}) {
+      CAPTURE(m);
+      const std::vector<float> some = first_rows(a, b, m, direct, false);
+      CHECK(std::memcmp(some.data(), all.data(), some.size() * sizeof(float)) == 0);
+    }
+}
+
+TEST_CASE("scratch of long products is bounded, also if rows must keep their bits") {
+  if (amx_number(TENON_DTYPE_F32, false) != AmxNumber::none) return;  // it packs whole
+  for (const bool row_bits : {false, true})
+    for (const bool direct : {false, true})
+      for (const auto [m, n, k] : {Shape{1024, 1024, 40'000}, Shape{300, 2000, 100'000},
+                                   Shape{2000, 300, 100'000}, Shape{64, 64, 10'000'000}}) {
+        const GemmOperand a{TENON_DTYPE_F32, k, 1}, b{TENON_DTYPE_F32, 1, k};
+        const Gemm gemm(m, n, k, a, b, direct, 16, F32Precision::ieee, 0, row_bits);
+        CAPTURE(row_bits);
+        CAPTURE(m);
+        CAPTURE(k);
+        CHECK(gemm.scratch() <= 128 << 20);
+      }
+}
+
 TEST_CASE("the same bits however the work is spread") {
   std::mt19937 random(5);
   Matrix a(300, 200, TENON_DTYPE_F32, false), b(200, 90, TENON_DTYPE_F32, false);

@@ -157,7 +157,7 @@ TEST_SUITE("import/onnx") {
               {attr("axis", -3), attr("mode", "linear"), attr("list", Ints{1, -2}),
                attr("body", subgraph({value("p", 7, {})}, {node("Neg", {"p"}, {"q"})}, {"q"}))})},
         {"y"}, {floats("w", {2}, {1.5f, -2})});
-    const Model back = read_model(from_base64(to_base64(write_model(m))), "");
+    const Model back = read_base64(write_base64(m));
     REQUIRE(back.graph.nodes.size() == 1);
     const Node& n = back.graph.nodes[0];
     CHECK(n.inputs == m.graph.nodes[0].inputs);
@@ -171,13 +171,11 @@ TEST_SUITE("import/onnx") {
     CHECK(back.graph.initializers[0].content() == m.graph.initializers[0].content());
     CHECK(back.opsets == m.opsets);
   }
-  TEST_CASE("base64: all lengths, and what it refuses") {
-    for (const std::string text : {"", "a", "ab", "abc", "abcd"})
-      CHECK(from_base64(to_base64(text)) == text);
-    CHECK(to_base64("ab") == "YWI=");
-    CHECK_THROWS_AS(from_base64("abc"), Error);
-    CHECK_THROWS_AS(from_base64("ab=c"), Error);
-    CHECK_THROWS_AS(from_base64("a*=="), Error);
+  TEST_CASE("bytes: text that is not base 64") {
+    CHECK_THROWS_WITH_AS(read_base64("abc"),
+                         "onnx: the model's text is not base 64; expected groups of 4 of its "
+                         "characters, got 3 characters",
+                         Error);
   }
 }
 

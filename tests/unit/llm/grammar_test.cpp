@@ -4,8 +4,11 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include "llm/grammar/integer_range.hpp"
 #include "llm/grammar/json_schema.hpp"
+#include "llm/grammar/number_range.hpp"
 #include "llm/grammar/regex.hpp"
 #include "tenon/tenon.hpp"
 
@@ -138,7 +141,6 @@ TEST_CASE("schema: integers between bounds") {
                {"-1", "0", "1"}, {"-2", "2", "-0"});
   check_schema(R"({"type": ["integer", "null"], "maximum": -7})", {"-7", "-10", "null"},
                {"-6", "0", "7"});
-  check_schema(R"({"type": "integer", "minimum": 3, "maximum": 2})", {}, {"2", "3", ""});
   for (const auto& [low, high] : std::vector<std::pair<int, int>>{{0, 0},
                                                                   {-1, 1},
                                                                   {7, 105},
@@ -153,6 +155,51 @@ TEST_CASE("schema: integers between bounds") {
     for (int i = -1200; i <= 1200; ++i)
       if (matches(grammar, std::to_string(i)) != (low <= i && i <= high)) FAIL_CHECK(i);
   }
+}
+
+TEST_CASE("schema: numbers between bounds") {
+  check_schema(R"({"type": "number", "minimum": 0, "maximum": 1})",
+               {"0", "0.0", "0.25", "1", "1.00"}, {"-0.1", "-0", "1.01", "2", ".5", "1.", "00"});
+  check_schema(R"({"type": "number", "exclusiveMinimum": 0})",
+               {"0.0001", "3", "9999999999999999.5"}, {"0", "0.0", "-1"});
+  check_schema(R"({"type": "number", "minimum": 1, "exclusiveMinimum": 1, "maximum": 1e300})",
+               {"1.5", "2"}, {"1", "1.0"});
+  check_schema(R"({"type": ["number", "null"], "maximum": -1e-7})", {"-0.0000001", "-1", "null"},
+               {"-0.00000009", "0", "1"});
+  const double bounds[] = {-INFINITY, -12.5, -2, -0.25, -0.1, 0, 0.099,
+                           0.1,       0.125, 1,  1.5,   9.99, 10};
+  std::vector<std::string> texts;
+  for (const char* whole : {"0", "1", "2", "9", "10", "12", "13"})
+    for (const char* digits : {"", ".01", ".099", ".0991", ".1", ".125", ".1249", ".13", ".25",
+                               ".26", ".5", ".51", ".9", ".989", ".99", ".999"})
+      for (const char* sign : {"", "-"}) {
+        const std::string one = std::string(sign) + whole + digits;
+        if (one != "-0") texts.push_back(one);
+      }
+  for (const double low : bounds)
+    for (const double high : bounds)
+      for (const int open : {0, 1, 2, 3}) {
+        const NumberRange r{low, high == -INFINITY ? INFINITY : high, (open & 1) > 0, open > 1};
+        CAPTURE(r.low);
+        CAPTURE(r.high);
+        CAPTURE(open);
+        std::shared_ptr<const Grammar> grammar;
+        try {
+          grammar = compiled({numbers(r)});
+        } catch (const Error&) {  // an empty range
+          CHECK((r.low > r.high || (r.low == r.high && open > 0)));
+          continue;
+        }
+        for (const std::string& text : texts) {
+          const double x = std::stod(text);
+          const bool in =
+              (r.low_open ? x > r.low : x >= r.low) && (r.high_open ? x < r.high : x <= r.high);
+          if (matches(grammar, text) != in) FAIL_CHECK(text);
+          // Zeros at the end change nothing.
+          if (text.find('.') != text.npos && matches(grammar, text + "0") != in)
+            FAIL_CHECK((text + "0"));
+        }
+      }
 }
 
 TEST_CASE("schema: patterns see the text, not its escapes") {
@@ -193,13 +240,12 @@ TEST_CASE("schema: alternatives and references, also to themselves") {
                    {"type": "null"}]}}, "required": ["v", "next"]}}})",
                {R"({"v":1,"next":null})", R"({"v":1,"next":{"v":2,"next":{"v":3,"next":null}}})"},
                {R"({"v":1})", R"({"v":1,"next":{"v":2}})"});
-  check_schema(R"({"$ref": "#"})", {}, {"", "1"});
 }
 
 TEST_CASE("schema: refusals name the path and the keyword") {
-  CHECK(schema_refusal(R"({"properties": {"a": {"type": "number", "minimum": 1}}})",
+  CHECK(schema_refusal(R"({"properties": {"a": {"type": "number", "multipleOf": 1}}})",
                        TENON_UNSUPPORTED) ==
-        "JSON schema, #/properties/a: 'minimum' is not supported");
+        "JSON schema, #/properties/a: 'multipleOf' is not supported");
   CHECK(schema_refusal(R"({"type": "strin"})", TENON_INVALID_ARGUMENT) ==
         "JSON schema, #: 'type': unknown type 'strin'");
   CHECK(schema_refusal(R"({"$ref": "#/$defs/x"})", TENON_INVALID_ARGUMENT) ==
@@ -214,6 +260,49 @@ TEST_CASE("schema: refusals name the path and the keyword") {
                        "JSON schema, #: nested too deeply", Error);
   CHECK(schema_refusal(R"({"not": {}})", TENON_UNSUPPORTED) ==
         "JSON schema, #: 'not' is not supported");
+}
+
+TEST_CASE("schema: nested lists and objects do not double the grammar at each level") {
+  Json lists = {{"type", "integer"}}, objects = lists, maps = lists;
+  std::string object = "1", map = "1";
+  for (int i = 0; i < 30; ++i) {
+    lists = {{"type", "array"}, {"items", lists}};
+    objects = {{"properties", {{"a", objects}}}};
+    maps = {{"type", "object"}, {"additionalProperties", maps}};
+    object = R"({"a":)" + object + "}";
+    map = R"({"x":)" + map + "}";
+  }
+  CHECK(matches(compiled(json_schema(objects)), object));
+  CHECK(matches(compiled(json_schema(maps)), map));
+  const std::string nested(30, '[');
+  CHECK(matches(compiled(json_schema(lists)), nested + "1,2" + std::string(30, ']')));
+  CHECK_FALSE(matches(compiled(json_schema(lists)), nested + "[1]" + std::string(30, ']')));
+}
+
+TEST_CASE("dead ends: no text begins that could not be ended") {
+  // `a` has no value, so its name does not begin.
+  const auto grammar = compiled(json_schema(Json::parse(
+      R"({"properties": {"a": false, "b": {"const": 1}, "c": {"type": "integer", "minimum": 2,
+          "maximum": 1}}, "additionalProperties": false})")));
+  CHECK(matches(grammar, R"({"b":1})"));
+  CHECK(matches(grammar, "{}"));
+  GrammarMatcher matcher(grammar);
+  CHECK_FALSE(matcher.accept("{\"a"));
+  CHECK_FALSE(matcher.accept("{\"c"));
+  CHECK(matcher.accept("{\"b"));
+  CHECK(matches(compiled({choice({sequence({text("x"), choice({})}), text("xy")})}), "xy"));
+  for (
+      const char* schema :
+      {R"({"$ref": "#"})", R"({"type": "integer", "minimum": 2, "maximum": 1})",
+       R"({"items": false, "minItems": 1})",
+       R"({"required": ["a"], "properties": {}, "additionalProperties": false})",
+       R"({"properties": {"a": {"$ref": "#"}}, "required": ["a"]})",
+       R"({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}})"}) {
+    CAPTURE(schema);
+    CHECK_THROWS_WITH_AS(compiled(json_schema(Json::parse(schema))), "grammar: no text follows it",
+                         Error);
+  }
+  CHECK_THROWS_AS(compiled({rule(0)}), Error);
 }
 
 TEST_CASE("mask: exactly the tokens that the grammar accepts next") {
@@ -262,7 +351,6 @@ TEST_CASE("limits: large grammars, deep texts, many states") {
   const auto left = compiled({choice({sequence({rule(0), text("+a")}), text("a")})});
   CHECK(matches(left, "a+a+a"));
   CHECK_FALSE(matches(left, "a+"));
-  CHECK_FALSE(GrammarMatcher(compiled({rule(0)})).accept("a"));
   // A text that reaches more states than are kept at once.
   GrammarMatcher counting(compiled({regex("x{30000}")}));
   for (int i = 0; i < 29999; ++i) REQUIRE(counting.accept("x"));

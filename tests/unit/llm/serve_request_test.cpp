@@ -2,9 +2,12 @@
 // Requests: which fields are honoured, and which are refused with what name.
 #include <doctest/doctest.h>
 
+#include "llm/grammar/grammar.hpp"
+#include "llm/grammar/json_schema.hpp"
 #include "llm/serve/request.hpp"
 
 TEST_SUITE("llm/request") {
+  using namespace tenon::llm;
   using namespace tenon::llm::serve;
 
   constexpr int64_t kVocabulary = 100;
@@ -142,11 +145,12 @@ TEST_SUITE("llm/request") {
     CHECK(refused([] { chat_request(Json::object(), kVocabulary); }) == "messages");
   }
 
+  Json tool(const char* name, Json parameters) {
+    return {{"type", "function"},
+            {"function", {{"name", name}, {"parameters", std::move(parameters)}}}};
+  }
+
   TEST_CASE("chat: a call of a tool that is wanted is a schema") {
-    const auto tool = [](const char* name, Json parameters) {
-      return Json{{"type", "function"},
-                  {"function", {{"name", name}, {"parameters", std::move(parameters)}}}};
-    };
     const Json a{{"type", "object"},
                  {"properties", {{"x", {{"$ref", "#/$defs/n"}}}}},
                  {"$defs", {{"n", {{"type", "integer"}}}}}};
@@ -156,12 +160,12 @@ TEST_SUITE("llm/request") {
     const Json& calls = any.wanted.schema["anyOf"];
     REQUIRE(calls.size() == 2);
     CHECK(calls[0]["properties"]["name"] == Json{{"const", "f"}});
-    CHECK(calls[0]["properties"]["arguments"]["properties"] == a["properties"]);
-    CHECK(!calls[0]["properties"]["arguments"].contains("$defs"));
+    const std::string place = "#/anyOf/0/properties/arguments";
+    CHECK(calls[0]["properties"]["arguments"]["properties"]["x"]["$ref"] == place + "/$defs/n");
+    CHECK(calls[0]["properties"]["arguments"]["$defs"] == a["$defs"]);
     CHECK(calls[1]["properties"]["arguments"] == Json{{"type", "object"},
                                                       {"properties", Json::object()},
                                                       {"additionalProperties", false}});
-    CHECK(any.wanted.schema["$defs"] == a["$defs"]);
     const Json named{{"type", "function"}, {"function", {{"name", "g"}}}};
     const Json only = chat({{"tools", tools}, {"tool_choice", named}}).wanted.schema;
     CHECK(only["anyOf"].size() == 1);
@@ -175,9 +179,51 @@ TEST_SUITE("llm/request") {
           }) == "tool_choice");
     Json other = a;
     other["$defs"]["n"]["type"] = "string";
-    CHECK(refused([&] {
-            chat({{"tools", {tool("f", a), tool("h", other)}}, {"tool_choice", "required"}});
-          }) == "tools");
+    chat({{"tools", {tool("f", a), tool("h", other)}}, {"tool_choice", "required"}});
+  }
+
+  TEST_CASE("chat: references and types of parameters stay inside of their tool") {
+    const auto call = [](const char* parameters) {
+      const Json tools = Json::array({tool("f", Json::parse(parameters))});
+      return chat({{"tools", tools}, {"tool_choice", "required"}})
+          .wanted.schema["anyOf"][0]["properties"]["arguments"];
+    };
+    const auto grammar_of = [&](const char* parameters) {
+      Json one;
+      one["properties"]["arguments"] = call(parameters);
+      const Json schema{{"anyOf", Json::array({one})}};
+      return std::make_shared<const Grammar>(json_schema(schema));
+    };
+    const auto allows = [&](const char* parameters, const char* arguments) {
+      GrammarMatcher matcher(grammar_of(parameters));
+      return matcher.accept(std::string("{\"arguments\":") + arguments + "}") && matcher.complete();
+    };
+    const char* list =
+        R"({"type": "object", "properties": {"v": {"const": 1}, "next": {"$ref": "#"}},
+                           "additionalProperties": false})";
+    CHECK(allows(list, R"({"v":1,"next":{"next":{}}})"));
+    CHECK_FALSE(allows(list, R"({"next":{"arguments":{}}})"));
+    const char* sibling = R"({"properties": {"$ref": {"type": "integer"}, "const": {"$ref":
+                              "#/properties/$ref"}, "text": {"const": {"$ref": "#"}}}})";
+    CHECK(allows(sibling, R"({"$ref":7,"const":8,"text":{"$ref":"#"}})"));
+    CHECK_FALSE(allows(sibling, R"({"const":"8"})"));
+    CHECK(allows(R"({"definitions": {"n": {"const": 2}}, "type": ["object", "null"],
+                     "properties": {"a": {"$ref": "#/definitions/n"}}})",
+                 R"({"a":2})"));
+    CHECK(allows("{}", R"({"any":[1]})"));
+    CHECK_FALSE(allows("{}", "5"));
+    CHECK(refused([&] { call(R"({"type": "integer"})"); }) == "tools");
+    CHECK(refused([&] { call("[]"); }) == "tools.function.parameters");
+  }
+
+  TEST_CASE("chat: fields without a value") {
+    chat({{"audio", nullptr},
+          {"functions", nullptr},
+          {"prediction", nullptr},
+          {"verbosity", nullptr}});
+    chat({{"modalities", {"text"}}});
+    CHECK(refused([] { chat({{"modalities", {"text", "audio"}}}); }) == "modalities");
+    CHECK(refused([] { chat({{"prediction", {{"type", "content"}}}}); }) == "prediction");
   }
 
   TEST_CASE("completion: prompts of every form") {
