@@ -26,6 +26,7 @@ SIZES = dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=112, num_hidden
 LATENT = SIZES | dict(num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8,
                       v_head_dim=12, n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=24,
                       first_k_dense_replace=1, n_shared_experts=2)
+NEOX = {k: v for k, v in SIZES.items() if k != "num_key_value_heads"}
 LLAMA3 = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=32)
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=32)
@@ -90,6 +91,20 @@ def cases():
                                        shared_expert_intermediate_size=48), []),
         "ministral3": (T.Ministral3Config(**SIZES, head_dim=16, rope_parameters=YARN | dict(
             original_max_position_embeddings=16, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1)), []),
+        "cohere": (T.CohereConfig(**SIZES, logit_scale=0.5), []),
+        "cohere_norms": (T.CohereConfig(**SIZES, use_qk_norm=True, attention_bias=True, tie_word_embeddings=False), []),
+        "cohere2": (T.Cohere2Config(**SIZES | dict(num_hidden_layers=5), sliding_window=9, logit_scale=0.5), []),
+        "stablelm": (T.StableLmConfig(**SIZES, use_qkv_bias=True), []),
+        "stablelm_parallel": (T.StableLmConfig(**SIZES, use_parallel_residual=True, qk_layernorm=True), []),
+        "phi": (T.PhiConfig(**SIZES), []),
+        "phi_norms": (T.PhiConfig(**SIZES, qk_layernorm=True, rope_parameters=dict(
+            rope_type="default", rope_theta=1e4, partial_rotary_factor=0.25)), []),
+        "gpt_neox": (T.GPTNeoXConfig(**NEOX), []),
+        "gpt_neox_sequential": (T.GPTNeoXConfig(**NEOX, use_parallel_residual=False, hidden_act="gelu_new"), []),
+        "starcoder2": (T.Starcoder2Config(**SIZES, sliding_window=9), []),
+        "starcoder2_no_window": (T.Starcoder2Config(**SIZES, use_bias=False, tie_word_embeddings=False), []),
+        "nemotron": (T.NemotronConfig(**SIZES), []),
+        "arcee": (T.ArceeConfig(**SIZES), []),
         "mamba": (T.MambaConfig(vocab_size=VOCAB, hidden_size=64, state_size=8, num_hidden_layers=3, eos_token_id=1,
                                 bos_token_id=0), []),
     }

@@ -17,5 +17,10 @@ extern const Architecture kGranite;                              // granite.cpp
 extern const Architecture kSmolLm3;                              // smollm.cpp
 extern const Architecture kOlmo2;                                // olmo.cpp
 extern const Architecture kMamba;                                // mamba.cpp
+extern const Architecture kCohere, kCohere2;                     // cohere.cpp
+extern const Architecture kStableLm;                             // stablelm.cpp
+extern const Architecture kPhi;                                  // phi.cpp
+extern const Architecture kGptNeox;                              // neox.cpp
+extern const Architecture kStarcoder2, kNemotron, kArcee;        // starcoder.cpp
 
 }  // namespace tenon::llm

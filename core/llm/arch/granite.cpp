@@ -29,10 +29,9 @@ Value mlp(Step& p, Value normed, int64_t, const std::string& name, Value residua
 
 Value hidden(Step& p) { return decoder_layers(p, attention, mlp); }
 
-Value head(Step& p, Value x) { return p.scaled(decoder_head(p, x), p.c.logit_scale); }
-
 }  // namespace
 
-const Architecture kGranite = {"granite", "GraniteForCausalLM", read, hidden, decoder_norm, head};
+const Architecture kGranite = {"granite", "GraniteForCausalLM", read,
+                               hidden,    decoder_norm,         decoder_head};
 
 }  // namespace tenon::llm
