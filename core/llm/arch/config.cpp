@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "llm/arch/harmless_keys.hpp"
+#include "llm/arch/text_part.hpp"
 #include "llm/json_text.hpp"
 
 namespace tenon::llm {
@@ -154,7 +155,7 @@ bool is_base_class(const std::string& name, std::string_view with_head) {
 }  // namespace
 
 ModelConfig parse_config(const std::string& text, const std::string& file) {
-  const Json json = parse_object(text, file);
+  const Json json = text_part(parse_object(text, file), file);
   ConfigReader r(json, file);
   ModelConfig c;
   const std::string type = r.text("model_type");

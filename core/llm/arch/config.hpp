@@ -33,6 +33,10 @@ struct MoeConfig {
   double scaling = 1;
   std::string score = "softmax", group_score = "max";  // as in group_limited_gate
   bool correction_bias = false;                        // added to the scores for the choice
+  bool biases = false;                                 // of the router and the experts
+  // If not 0: the gate is at most this, the other factor within ±this, and an expert computes
+  // gate * sigmoid(gate_alpha * gate) * (1 + the other factor).
+  double gate_limit = 0, gate_alpha = 1;
 };
 
 // Latent attention (DeepSeek): keys and values are cached as one latent vector per token.

@@ -43,10 +43,10 @@ Value decoder_attend(Step& p, const Heads& heads, int64_t layer, const std::stri
   q = p.scaled_by_position(q, c.rope);
   const Value keys = p.append(cache + ".k", k, c.kv_heads, c.head_dim);
   const Value values = p.append(cache + ".v", heads.v, c.kv_heads, c.head_dim);
-  const Value o = p.attend(
-      q, keys, values,
-      {.scale = c.attention_scale, .softcap = c.attention_softcap, .window = local ? c.window : 0},
-      name);
+  const Step::Attention how = {
+      .scale = c.attention_scale, .softcap = c.attention_softcap, .window = local ? c.window : 0};
+  const Value o = heads.sinks ? p.attend_with_sinks(q, keys, values, heads.sinks, how, name)
+                              : p.attend(q, keys, values, how, name);
   const int64_t dims = c.heads * c.head_dim;
   return p.project(p.reshape(o, {p.s.batch, p.s.time, dims}), name + "." + output, dims, c.dim,
                    c.o_bias, residual);

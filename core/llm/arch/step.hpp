@@ -184,6 +184,9 @@ class Step {
   // Causal attention of q [batch, time, heads, dim] over caches from append().
   Value attend(Value q, Value keys, Value values, const Attention& options,
                const std::string& name);
+  // The same with a score of each head that takes a part of the weights and adds nothing: f32 [heads].
+  Value attend_with_sinks(Value q, Value keys, Value values, Value sinks, const Attention& options,
+                          const std::string& name);
   // A state of a recurrent model, [batch] + dims, and its update. Sequences with count 0 keep it.
   Value recurrent_state(const std::string& name, tenon_dtype dtype, std::vector<int64_t> dims);
   void update_state(const std::string& name, Value now);
@@ -231,6 +234,7 @@ struct Heads {
   Value q, k, v;  // [batch, time, heads, head_dim]
   Value qk{};     // q and k side by side, where one product made them and nothing changes them
   bool rotated = false;  // q and k are behind rope
+  Value sinks{};         // as in attend_with_sinks()
 };
 Value decoder_attention(Step& step, Value normed, int64_t layer, const std::string& name,
                         Value residual);
