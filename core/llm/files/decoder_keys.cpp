@@ -37,6 +37,7 @@ void read_glm_moe(const FileKeys& k, Json& out) {
   out["routed_scaling_factor"] = k.has("expert_weights_scale") ? k.real("expert_weights_scale") : 1;
   out["norm_topk_prob"] = !k.has("expert_weights_norm") || k.flag("expert_weights_norm");
   out["num_nextn_predict_layers"] = 0;
+  read_extra_layers(k, out);
 }
 
 // A number, or true for each layer with a window.
@@ -49,7 +50,7 @@ Json layer_types(const Gguf& model, const FileKeys& k, const Family& family, int
   std::vector<int64_t> list;
   if (model.has(key)) list = k.integers("attention.sliding_window_pattern");
   const int64_t every = list.size() == 1 ? list[0] : usual_pattern(family);
-  for (int64_t i = 0; i < layers && i < 4096; ++i)
+  for (int64_t i = 0; i < layers; ++i)
     if (list.size() > 1)
       add(static_cast<size_t>(i) < list.size() && list[static_cast<size_t>(i)] != 0);
     else
@@ -128,10 +129,21 @@ void read_decoder_keys(const Gguf& model, const Family& family, const std::strin
       out.erase(name);
   }
   if (usual_pattern(family) > 0) {
-    if (out.contains("sliding_window"))
-      out["layer_types"] = layer_types(model, k, family, out["num_hidden_layers"].get<int64_t>());
-    else
+    const int64_t layers = std::min<int64_t>(out["num_hidden_layers"].get<int64_t>(), 4096);
+    if (out.contains("sliding_window")) {
+      out["layer_types"] = layer_types(model, k, family, layers);
+    } else {
       out["sliding_window"] = nullptr;
+      out["layer_types"] = std::vector<std::string>(static_cast<size_t>(layers), "full_attention");
+    }
+  }
+  // transformers takes a rope_theta beside other keys for layers without a window only.
+  if (family.model_type == "olmo3" && out["rope_theta"] != 5e5) {
+    const Json local{{"rope_type", "default"}, {"rope_theta", out["rope_theta"]}};
+    Json full = out.contains("rope_scaling") ? out["rope_scaling"] : local;
+    full["rope_theta"] = out["rope_theta"];
+    out["rope_parameters"] = {{"full_attention", full}, {"sliding_attention", local}};
+    out.erase("rope_theta"), out.erase("rope_scaling");
   }
   if (family.gguf == "seed_oss")
     out["attention_out_bias"] = model.has_tensor("blk.0.attn_output.bias");

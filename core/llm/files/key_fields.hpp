@@ -71,6 +71,9 @@ class FileKeys {
       throw Error(TENON_CORRUPT, file_ + ": key '" + prefix_ + name + "' is " + std::to_string(n));
     return n;
   }
+  [[noreturn]] void refuse(const std::string& name, const std::string& what) const {
+    throw Error(TENON_CORRUPT, file_ + ": key '" + prefix_ + name + "' is " + what);
+  }
   // One number, or a list; true counts as 1.
   std::vector<int64_t> integers(const std::string& name) const {
     try {
@@ -96,5 +99,8 @@ class FileKeys {
   const Gguf& model_;
   const std::string prefix_, file_;
 };
+
+// nextn_predict_layers: layers behind the last one that predict further tokens are none of the model's.
+void read_extra_layers(const FileKeys& keys, Json& out);
 
 }  // namespace tenon::llm::files

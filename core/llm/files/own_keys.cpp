@@ -242,16 +242,18 @@ void read_deepseek_keys(const Gguf& model, const Family& family, const std::stri
   out["topk_group"] = k.integer("expert_group_used_count", 1);
   out["topk_method"] = v3 ? "noaux_tc" : groups > 1 ? "group_limited_greedy" : "greedy";
   out["scoring_func"] = v3 ? "sigmoid" : "softmax";
-  // Layers behind the last one predict further tokens.
-  if (const int64_t more = k.integer("nextn_predict_layers", 0); more > 0) {
-    const int64_t layers = out["num_hidden_layers"].get<int64_t>();
-    if (more >= layers)
-      throw Error(TENON_CORRUPT, file + ": key 'deepseek2.nextn_predict_layers' is " +
-                                     std::to_string(more) + " of " + std::to_string(layers) +
-                                     " layers");
-    out["num_hidden_layers"] = layers - more;
-    out["num_nextn_predict_layers"] = more;
-  }
+  read_extra_layers(k, out);
+}
+
+void read_extra_layers(const FileKeys& k, Json& out) {
+  const int64_t more = k.integer("nextn_predict_layers", 0);
+  if (more == 0) return;
+  const int64_t layers = out["num_hidden_layers"].get<int64_t>();
+  if (more >= layers)
+    k.refuse("nextn_predict_layers",
+             std::to_string(more) + " of " + std::to_string(layers) + " layers");
+  out["num_hidden_layers"] = layers - more;
+  out["num_nextn_predict_layers"] = more;
 }
 
 int64_t dense_layers(const Json& config, const Family& family, const std::string& file) {
