@@ -36,9 +36,10 @@ void read(ConfigReader& r, ModelConfig& c) {
   for (const char* key : {"use_cla", "mlp_bias"}) r.expect(key, false);
   if (r.has("attention_head_dim") && r.integer("attention_head_dim") != c.head_dim)
     r.refuse("attention_head_dim", "the value of head_dim");
-  r.ignore({"eod_token_id", "cla_share_factor", "dense_list", "im_end_id", "im_newline_id",
-            "im_start_id", "image_token_id", "mask_init_id", "norm_type", "org_vocab_size",
-            "pad_id", "text_end_id", "text_start_id", "rope_type"});
+  if (r.integer("num_experts", 1) != 1) r.refuse("num_experts", "1");
+  r.ignore({"class_num", "pool_type", "eod_token_id", "cla_share_factor", "dense_list", "im_end_id",
+            "im_newline_id", "im_start_id", "image_token_id", "mask_init_id", "norm_type",
+            "org_vocab_size", "pad_id", "text_end_id", "text_start_id", "rope_type"});
 }
 
 Value attention(Step& p, Value normed, int64_t layer, const std::string& layer_name,

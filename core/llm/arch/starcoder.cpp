@@ -14,7 +14,10 @@ void read_starcoder2(ConfigReader& r, ModelConfig& c) {
   read_window(r, c, 0);
   if (r.text("mlp_type", "default") != "default") r.refuse("mlp_type", "'default'");
   if (r.text("norm_type", "layer_norm") != "layer_norm") r.refuse("norm_type", "'layer_norm'");
-  r.ignore({"activation_function"});  // a copy of hidden_act
+  r.expect("scale_attn_weights", true);
+  // A copy that does not count, and the precision of softmax, which is f32 anyway.
+  r.ignore({"activation_function", "layer_norm_epsilon", "attention_softmax_in_fp32",
+            "scale_attention_softmax_in_fp32"});
 }
 
 void read_nemotron(ConfigReader& r, ModelConfig& c) {
