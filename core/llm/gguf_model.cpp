@@ -64,6 +64,7 @@ std::string name_of(const files::NamePair& pair, int64_t layer, std::string_view
     return name.substr(0, name.size() - last.size()) + std::string(other) + std::string(end);
   };
   if (pair.change == Change::exponent) return replaced("A_log", "A");
+  if (pair.change == Change::by_part) return replaced("query_key_value", "qkv");
   if (pair.change == Change::keys) return replaced("kv_b_proj", "k_b_proj");
   if (pair.change == Change::values) return replaced("kv_b_proj", "v_b_proj");
   if ((pair.change == Change::flat || pair.change == Change::row) && end == ".weight")
@@ -93,7 +94,7 @@ ModelConfig GgufModel::config() const {
   ModelConfig config =
       parse_config(files::config_from_keys(*model_, family, dtype, file_).dump(), file_);
   // The two rows that rope turns together are neighbours.
-  config.rope_interleaved = family.permuted;
+  config.rope_interleaved = config.rope_interleaved || family.permuted;
   config.outputs_first = std::ranges::any_of(
       family.names, [](const files::NamePair& pair) { return pair.change == Change::turned; });
   const std::string pooling = std::string(family.gguf) + ".pooling_type";

@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "llm/arch/config_reader.hpp"
+#include "llm/arch/joint_experts.hpp"
 #include "llm/arch/quantization.hpp"
+#include "llm/arch/text_part.hpp"
 #include "llm/embedding.hpp"
 #include "llm/gguf_model.hpp"
 #include "llm/json_text.hpp"
@@ -44,20 +46,27 @@ ModelFiles open_model(const std::string& path, const OpenOptions& options) {
   ModelConfig config = parse_config(read_text(file), file);
   read_generation_config(path, config);
   read_folder_pooling(path, config);
-  TensorSource tensors =
-      config.quantization.layout == Quantization::Layout::none
-          ? folder_tensors(path)
-          : quantized_tensors(path, config.quantization,
-                              {.dtype = activations_of(config, options),
-                               .inputs_are_rows = config.architecture->model_type == "gpt2"});
+  const DecodeOptions decode = {.dtype = activations_of(config, options),
+                                .inputs_are_rows = config.architecture->model_type == "gpt2"};
+  const JointLayout joint = joint_layout(config.architecture->model_type);
+  const Quantization::Layout layout = config.quantization.layout;
+  if (layout != Quantization::Layout::none && layout != Quantization::Layout::mxfp4) {
+    TensorSource tensors = quantized_tensors(path, config.quantization, decode);
+    return {std::move(config), std::move(tensors)};
+  }
+  TensorSource tensors = joint == JointLayout::none
+                             ? folder_tensors(path)
+                             : joint_tensors(path, joint, config.dim, decode);
   return {std::move(config), std::move(tensors)};
 }
 
 bool is_harmless_tensor(const std::string& name, const ModelConfig& c) {
+  if (text_tensor(name).empty()) return true;  // of images or sounds
   if (name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.masked_bias")) return true;
-  // GPT-2's causal mask; its biases of products are named c_attn.bias and c_proj.bias.
-  if (name.ends_with(".attn.bias")) return true;
-  if (c.tied && name == "lm_head.weight") return true;
+  // Causal masks of GPT-2 and GPT-NeoX; biases of products are named c_attn.bias and so on.
+  for (const char* end : {".attn.bias", ".attention.bias", ".attention.masked_bias"})
+    if (name.ends_with(end)) return true;
+  if (c.tied && text_tensor(name) == "lm_head.weight") return true;
   for (int64_t i = 0; i < c.extra_layers && i < 64; ++i)
     if (name.starts_with("model.layers." + std::to_string(c.layers + i) + ".")) return true;
   return false;

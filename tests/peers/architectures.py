@@ -10,22 +10,31 @@ import argparse, json, os, pathlib, subprocess, sys, tempfile
 try:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import numpy as np, torch, transformers as T
+    from safetensors.torch import load_file, save_file
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
 
 LIMIT, HALF_LIMIT = 1e-4, 1e-2  # with a cache of f16
 CONVERTED = {"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma2", "gemma3_text", "phi3", "gpt2", "mamba",
-             "deepseek_v2", "deepseek_v3", "gemma", "granite", "smollm3", "olmo2", "qwen2_moe", "ministral3"}
+             "deepseek_v2", "deepseek_v3", "gemma", "granite", "smollm3", "olmo2", "qwen2_moe", "ministral3", "cohere", "cohere2",
+             "stablelm", "phi", "gpt_neox", "starcoder2", "nemotron", "arcee", "gpt_oss", "glm", "glm4", "glm4_moe", "olmo3",
+             "olmoe", "granitemoe", "seed_oss", "ernie4_5", "exaone4", "hunyuan_v1_dense", "gemma3", "mistral3", "qwen2_5_vl",
+             "qwen3_vl", "qwen3_vl_moe", "llava", "smolvlm"}
 # What GGUF has no key for.
 NOT_CONVERTED = {"llama_dynamic", "qwen2_window", "llama_head_dim", "qwen3_moe", "phi3_partial_rotary", "gemma3",
-                 "gpt2_scaled", "deepseek_v3_yarn", "smollm3_window", "qwen3_moe_top1"}
+                 "gpt2_scaled", "deepseek_v3_yarn", "smollm3_window", "qwen3_moe_top1", "stablelm_parallel", "phi_norms",
+                 "gpt_oss_limits", "gpt_neox_sequential"}
 VOCAB, LENGTH = 96, 40
 SIZES = dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=112, num_hidden_layers=3, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=128, eos_token_id=1, bos_token_id=0, pad_token_id=0)
 LATENT = SIZES | dict(num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8,
                       v_head_dim=12, n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=24,
                       first_k_dense_replace=1, n_shared_experts=2)
+NEOX = {k: v for k, v in SIZES.items() if k != "num_key_value_heads"}
+VISION = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14)
+QWEN_ROPE = dict(rope_type="default", rope_theta=1e4, mrope_section=[2, 3, 3], mrope_interleaved=True)
+QWEN_VISION = dict(depth=1, hidden_size=32, intermediate_size=48, num_heads=2, out_hidden_size=64, patch_size=14)
 LLAMA3 = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=32)
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=32)
@@ -90,6 +99,60 @@ def cases():
                                        shared_expert_intermediate_size=48), []),
         "ministral3": (T.Ministral3Config(**SIZES, head_dim=16, rope_parameters=YARN | dict(
             original_max_position_embeddings=16, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1)), []),
+        "cohere": (T.CohereConfig(**SIZES, logit_scale=0.5), []),
+        "cohere_norms": (T.CohereConfig(**SIZES, use_qk_norm=True, attention_bias=True, tie_word_embeddings=False), []),
+        "cohere2": (T.Cohere2Config(**SIZES | dict(num_hidden_layers=5), sliding_window=9, logit_scale=0.5), []),
+        "stablelm": (T.StableLmConfig(**SIZES, use_qkv_bias=True), []),
+        "stablelm_parallel": (T.StableLmConfig(**SIZES, use_parallel_residual=True, qk_layernorm=True), []),
+        "phi": (T.PhiConfig(**SIZES), []),
+        "phi_norms": (T.PhiConfig(**SIZES, qk_layernorm=True, rope_parameters=dict(
+            rope_type="default", rope_theta=1e4, partial_rotary_factor=0.25)), []),
+        "gpt_neox": (T.GPTNeoXConfig(**NEOX), []),
+        "gpt_neox_sequential": (T.GPTNeoXConfig(**NEOX, use_parallel_residual=False, hidden_act="gelu_new"), []),
+        "starcoder2": (T.Starcoder2Config(**SIZES, sliding_window=9), []),
+        "starcoder2_no_window": (T.Starcoder2Config(**SIZES, use_bias=False, tie_word_embeddings=False), []),
+        "nemotron": (T.NemotronConfig(**SIZES), []),
+        "arcee": (T.ArceeConfig(**SIZES), []),
+        "gpt_oss": (T.GptOssConfig(**SIZES, head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=9,
+                                   rope_parameters=YARN | dict(truncate=False)), []),
+        "gpt_oss_limits": (T.GptOssConfig(**SIZES, head_dim=16, num_local_experts=4, num_experts_per_tok=1, attention_bias=False,
+                                          swiglu_alpha=1.3, rope_parameters=dict(rope_type="default", rope_theta=1e4)), []),
+        "gpt_oss_mxfp4": (T.GptOssConfig(**SIZES | dict(intermediate_size=96), head_dim=16, num_local_experts=4,
+                                         num_experts_per_tok=2, rope_parameters=YARN | dict(truncate=False)), []),
+        "granitemoe": (T.GraniteMoeConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2, embedding_multiplier=3.0,
+                                          residual_multiplier=0.4, attention_multiplier=0.2, logits_scaling=2.0), []),
+        "glm": (T.GlmConfig(**SIZES, head_dim=16), []),
+        "glm4": (T.Glm4Config(**SIZES, head_dim=16), []),
+        "glm4_no_bias": (T.Glm4Config(**SIZES, head_dim=24, attention_bias=False), []),
+        "glm4_moe": (T.Glm4MoeConfig(**SIZES, head_dim=16, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=32,
+                                     use_qk_norm=True, attention_bias=True, routed_scaling_factor=1.5), []),
+        "olmo3": (T.Olmo3Config(**SIZES, sliding_window=9, layer_types=[sliding, full, sliding], rope_parameters=dict(
+            full_attention=YARN, sliding_attention=dict(rope_type="default", rope_theta=1e4))), []),
+        "olmoe": (T.OlmoeConfig(**SIZES, num_experts=6, num_experts_per_tok=2), []),
+        "exaone4": (T.Exaone4Config(**SIZES | dict(num_hidden_layers=5), sliding_window=9), []),
+        "exaone4_no_window": (T.Exaone4Config(**SIZES, sliding_window=None, layer_types=[full] * 3), []),
+        "seed_oss": (T.SeedOssConfig(**SIZES, head_dim=16), []),
+        "ernie4_5": (T.Ernie4_5Config(**SIZES, head_dim=16), []),
+        "ernie4_5_biases": (T.Ernie4_5Config(**SIZES, head_dim=16, use_bias=True, tie_word_embeddings=False), []),
+        "hunyuan": (T.HunYuanDenseV1Config(**SIZES, head_dim=16), []),
+        "hunyuan_alpha": (T.HunYuanDenseV1Config(**SIZES, head_dim=16, rope_parameters=dict(
+            rope_type="dynamic", rope_theta=1e4, alpha=50.0, factor=1.0)), []),
+        # The text of models that read images, too.
+        "gemma3_image": (T.Gemma3Config(text_config=SIZES | dict(head_dim=16, sliding_window=8, layer_types=[sliding, full, sliding]),
+                                        vision_config=VISION, mm_tokens_per_image=4), []),
+        "mistral3_image": (T.Mistral3Config(text_config=SIZES | dict(head_dim=16, model_type="mistral", sliding_window=None),
+                                            vision_config=VISION | dict(model_type="pixtral"), tie_word_embeddings=False), []),
+        "qwen2_5_vl": (T.Qwen2_5_VLConfig(text_config=SIZES | dict(rope_parameters=dict(
+            rope_type="default", rope_theta=1e4, mrope_section=[2, 3, 3])), vision_config=QWEN_VISION), []),
+        "qwen3_vl": (T.Qwen3VLConfig(text_config=SIZES | dict(head_dim=16, rope_parameters=QWEN_ROPE), vision_config=QWEN_VISION |
+                                     dict(deepstack_visual_indexes=[0], num_position_embeddings=16)), []),
+        "qwen3_vl_moe": (T.Qwen3VLMoeConfig(text_config=SIZES | dict(head_dim=16, num_local_experts=4, num_experts_per_tok=2,
+                                                                     moe_intermediate_size=24),
+                                            vision_config=QWEN_VISION | dict(deepstack_visual_indexes=[0],
+                                                                             num_position_embeddings=16)), []),
+        "llava": (T.LlavaConfig(text_config=SIZES | dict(model_type="llama"), vision_config=VISION | dict(
+            model_type="clip_vision_model"), tie_word_embeddings=False), []),
+        "smolvlm": (T.SmolVLMConfig(text_config=SIZES | dict(model_type="llama"), vision_config=VISION), []),
         "mamba": (T.MambaConfig(vocab_size=VOCAB, hidden_size=64, state_size=8, num_hidden_layers=3, eos_token_id=1,
                                 bos_token_id=0), []),
     }
@@ -99,7 +162,8 @@ def make(config, folder, spread=1.5):
     """A model whose weights are random everywhere, also where training begins with zeros and ones. spread: of sums of products
     of numbers that have 1; the more, the more a small error grows from layer to layer."""
     torch.manual_seed(1)
-    model = T.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
+    kind = T.AutoModelForImageTextToText if hasattr(config, "vision_config") else T.AutoModelForCausalLM
+    model = kind.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
     with torch.no_grad():
         for name, w in list(model.named_parameters()) + list(model.named_buffers()):
             if "inv_freq" in name or w.dim() == 0 or not w.is_floating_point() or "A_log" in name:
@@ -108,11 +172,34 @@ def make(config, folder, spread=1.5):
                 w += 0.2 * torch.randn_like(w)
             else:
                 w.copy_(torch.randn_like(w) * (0.5 if "embed" in name or "wte" in name else spread * w.shape[-1] ** -0.5))
-        if config.model_type == "deepseek_v3":
+        if config.model_type in ("deepseek_v3", "glm4_moe"):
             for layer in model.model.layers[1:]:
                 layer.mlp.gate.e_score_correction_bias.uniform_(0, 0.2)
     model.save_pretrained(folder)
     return model
+
+
+def to_mxfp4(model, folder):
+    """Writes random matrices of experts as blocks of 32 numbers with a scale, and puts their numbers into the model."""
+    values = torch.tensor([0, .5, 1, 1.5, 2, 3, 4, 6])
+    values = torch.cat([values, -values])
+    random = torch.Generator().manual_seed(3)
+    path = pathlib.Path(folder, "model.safetensors")
+    tensors = load_file(path)
+    for name in [n for n in tensors if n.endswith(("gate_up_proj", "down_proj"))]:
+        experts, inputs, outputs = tensors.pop(name).shape
+        blocks = torch.randint(0, 256, (experts, outputs, inputs // 32, 16), dtype=torch.uint8, generator=random)
+        scales = torch.randint(121, 125, blocks.shape[:-1], dtype=torch.uint8, generator=random)
+        numbers = torch.stack([values[(blocks & 15).long()], values[(blocks >> 4).long()]], -1).flatten(-2)
+        numbers = numbers * torch.exp2(scales.float() - 127)[..., None]
+        with torch.no_grad():
+            model.get_parameter(name).copy_(numbers.reshape(experts, outputs, inputs).transpose(1, 2))
+        tensors |= {f"{name}_blocks": blocks, f"{name}_scales": scales}
+    save_file(tensors, path)
+    path = pathlib.Path(folder, "config.json")
+    config = json.loads(path.read_text())
+    config["quantization_config"] = dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn", "lm_head"])
+    path.write_text(json.dumps(config))
 
 
 def old_rope(folder):
@@ -147,6 +234,8 @@ def compare(name, config, options, binary, device, folder, tenon):
     model = make(config, folder)
     if name in ("llama3", "llama_yarn"):
         old_rope(folder)
+    if name.endswith("mxfp4"):
+        to_mxfp4(model, folder)
     ids = torch.randint(2, VOCAB, (LENGTH,), generator=torch.Generator().manual_seed(2)).tolist()
     with torch.no_grad():
         theirs = model(torch.tensor([ids]), use_cache=False).logits[0].numpy()

@@ -51,6 +51,24 @@ MODELS = {
     "smollm3": [dict(num_hidden_layers=5), dict(tie_word_embeddings=False, no_rope_layer_interval=4)],
     "olmo2": [dict()],
     "ministral3": [dict(head_dim=32, rope_parameters=YARN | dict(mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1))],
+    "cohere": [dict(logit_scale=0.25), dict(use_qk_norm=True)],
+    "cohere2": [dict(sliding_window=64, num_hidden_layers=5)],
+    "stablelm": [dict(), dict(use_parallel_residual=True, use_qkv_bias=True)],
+    "phi": [dict()],
+    "gpt_neox": [dict(), dict(use_parallel_residual=False)],
+    "starcoder2": [dict(sliding_window=64), dict(use_bias=False)],
+    "nemotron": [dict()],
+    "arcee": [dict()],
+    "glm": [dict(head_dim=64)],
+    "glm4": [dict(head_dim=64)],
+    "glm4_moe": [dict(head_dim=64, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=96, use_qk_norm=True)],
+    "olmo3": [dict(sliding_window=64, rope_parameters=dict(full_attention=dict(rope_type="default", rope_theta=1e5),
+                                                           sliding_attention=dict(rope_type="default", rope_theta=1e5)))],
+    "olmoe": [dict(num_experts=4, num_experts_per_tok=2)],
+    "seed_oss": [dict(head_dim=64)],
+    "ernie4_5": [dict(head_dim=64)],
+    "exaone4": [dict(sliding_window=64, num_hidden_layers=5), dict(sliding_window=None, layer_types=["full_attention"] * 4)],
+    "hunyuan_v1_dense": [dict(head_dim=64)],
     "qwen2_moe": [dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=96, shared_expert_intermediate_size=160)],
     "gpt2": [dict(n_embd=64, n_layer=3, n_head=4, n_positions=64, n_inner=80)],
     "mamba": [dict(state_size=8, layer_norm_epsilon=1e-6), dict(tie_word_embeddings=False, time_step_rank=24)],
@@ -123,7 +141,7 @@ def check_model(folder, kind, fields):
     assert first.keys() == last.keys(), (first.keys() ^ last.keys())
     for name, t in first.items():
         # 1 was added and taken away; a logarithm of an exponent.
-        near = 1e-6 if kind.startswith("gemma") and "norm" in name or name.endswith("A_log") else 0
+        near = 1e-6 if kind.startswith(("gemma", "nemotron")) and "norm" in name or name.endswith("A_log") else 0
         assert t.shape == last[name].shape and (t - last[name]).abs().max() <= near, name
     if kind.startswith("deepseek"):
         old_latent(folder / "m.gguf", folder / "old.gguf")

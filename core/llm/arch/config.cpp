@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "llm/arch/harmless_keys.hpp"
+#include "llm/arch/text_part.hpp"
 #include "llm/json_text.hpp"
 
 namespace tenon::llm {
@@ -18,14 +19,16 @@ struct Activation {
 constexpr Activation kActivations[] = {
     {"silu", "silu"},          {"swish", "silu"},          {"gelu", "gelu"},
     {"gelu_new", "gelu_tanh"}, {"gelu_fast", "gelu_tanh"}, {"gelu_pytorch_tanh", "gelu_tanh"},
-    {"relu", "relu"},          {"sigmoid", "sigmoid"},     {"tanh", "tanh"}};
+    {"relu", "relu"},          {"sigmoid", "sigmoid"},     {"tanh", "tanh"},
+    {"relu2", "relu2"}};
 
 // Logits do not depend on the keys of training and caches either.
 void ignore_harmless(ConfigReader& r) {
   for (const std::string_view key : kHarmlessKeys) r.ignore({key});
   r.ignore({"cache_implementation", "initializer_range", "attention_dropout", "hidden_dropout",
-            "hidden_dropout_prob", "attn_pdrop", "embd_pdrop", "resid_pdrop",
-            "router_aux_loss_coef", "router_jitter_noise", "output_router_logits"});
+            "hidden_dropout_prob", "attn_pdrop", "embd_pdrop", "resid_pdrop", "residual_dropout",
+            "embedding_dropout", "router_aux_loss_coef", "router_jitter_noise",
+            "output_router_logits"});
 }
 
 std::string known_types() {
@@ -77,7 +80,7 @@ void read_decoder(ConfigReader& r, ModelConfig& c, const DecoderDefaults& defaul
   c.head_dim =
       r.size("head_dim", defaults.head_dim > 0 ? defaults.head_dim : c.dim / c.heads, 1 << 16);
   c.context = r.size("max_position_embeddings", {}, int64_t{1} << 30);
-  c.norm_eps = r.positive("rms_norm_eps", defaults.norm_eps);
+  c.norm_eps = r.positive(defaults.eps_key, defaults.norm_eps);
   c.tied = r.flag("tie_word_embeddings", defaults.tied);
   c.activation =
       read_activation(r, defaults.activation_key,
@@ -99,6 +102,23 @@ void read_layer_types(ConfigReader& r, ModelConfig& c, bool (*otherwise)(int64_t
       r.refuse("layer_types", "entries 'full_attention' and 'sliding_attention'");
     c.local[i] = types[i] == "sliding_attention";
   }
+}
+
+bool read_ropes_of_types(ConfigReader& r, ModelConfig& c, double theta, double local_theta) {
+  std::optional<ConfigReader> both = r.object("rope_parameters");
+  if (!both || !(both->has("full_attention") || both->has("sliding_attention"))) return false;
+  c.rope = {.dims = c.head_dim, .theta = theta};
+  c.local_rope = {.dims = c.head_dim, .theta = local_theta};
+  for (const auto& [key, rope] :
+       {std::pair("full_attention", &c.rope), std::pair("sliding_attention", &c.local_rope)})
+    if (std::optional<ConfigReader> one = both->object(key)) {
+      read_rope_object(*one, *rope, c.context);
+      if (rope->dims != c.head_dim) refuse_partial(*one);
+      check_rope(*rope, one->where());
+    }
+  both->refuse_unread();
+  r.ignore({"rope_theta"});  // a copy
+  return true;
 }
 
 void read_optional_window(ConfigReader& r, ModelConfig& c) {
@@ -135,7 +155,7 @@ bool is_base_class(const std::string& name, std::string_view with_head) {
 }  // namespace
 
 ModelConfig parse_config(const std::string& text, const std::string& file) {
-  const Json json = parse_object(text, file);
+  const Json json = text_part(parse_object(text, file), file);
   ConfigReader r(json, file);
   ModelConfig c;
   const std::string type = r.text("model_type");

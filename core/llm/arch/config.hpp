@@ -15,6 +15,13 @@ namespace tenon::llm {
 
 struct Architecture;
 
+// The norms of the residual stream.
+enum class Norm : uint8_t {
+  rms,            // RMSNorm
+  layer,          // LayerNorm, with a bias if norm_bias
+  layer_plus_one  // LayerNorm whose weights are added to 1, with a bias
+};
+
 // A mixture of experts. experts = 0: the model has none.
 struct MoeConfig {
   int64_t experts = 0, per_token = 0;
@@ -26,6 +33,10 @@ struct MoeConfig {
   double scaling = 1;
   std::string score = "softmax", group_score = "max";  // as in group_limited_gate
   bool correction_bias = false;                        // added to the scores for the choice
+  bool biases = false;                                 // of the router and the experts
+  // If not 0: the gate is at most this, the other factor within ±this, and an expert computes
+  // gate * sigmoid(gate_alpha * gate) * (1 + the other factor).
+  double gate_limit = 0, gate_alpha = 1;
 };
 
 // Latent attention (DeepSeek): keys and values are cached as one latent vector per token.
@@ -51,11 +62,14 @@ struct ModelConfig {
   const Architecture* architecture = nullptr;
   int64_t vocab = 0, dim = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0;
   int64_t context = 0;  // positions that the model was made for
+  Norm norm = Norm::rms;
+  bool norm_bias = false;
   double norm_eps = 1e-6;
-  std::string activation = "silu";  // a kind of unary
+  std::string activation = "silu";  // a kind of unary, or "relu2": the square of relu
   bool tied = false;                // the head is the embedding
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool qk_norm = false;
+  bool parallel = false;            // the MLP of a layer reads what its attention reads
   bool rope_interleaved = false;    // pairs of rope are neighbours in heads of q and k
   bool outputs_first = false;       // GPT-2's matrices are [outputs, inputs], not the other way
   RopeConfig rope{}, local_rope{};  // local_rope: of layers with a window, if it has dims
@@ -108,11 +122,15 @@ struct DecoderDefaults {
   double norm_eps = 1e-6;
   bool tied = false;
   std::string_view activation_key = "hidden_act";
+  std::string_view eps_key = "rms_norm_eps";
   int64_t head_dim = 0;  // 0: hidden_size / num_attention_heads
 };
 void read_decoder(ConfigReader& r, ModelConfig& c, const DecoderDefaults& defaults = {});
 // A kind of unary for an activation of transformers.
 std::string read_activation(ConfigReader& r, std::string_view key, const std::string& otherwise);
+// The form of rope_parameters that has an object for each type of layer: c.rope, and c.local_rope of
+// layers with a window. False if the file has another form. theta, local_theta: where it has none.
+bool read_ropes_of_types(ConfigReader& r, ModelConfig& c, double theta, double local_theta);
 // Which layers have the window, by layer_types; without that key, by `otherwise`.
 void read_layer_types(ConfigReader& r, ModelConfig& c, bool (*otherwise)(int64_t layer));
 // Qwen's keys of the window: use_sliding_window, sliding_window and max_window_layers.

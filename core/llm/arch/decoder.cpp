@@ -21,11 +21,12 @@ Heads decoder_heads(Step& p, Value normed, const std::string& name) {
 }
 
 Value decoder_attend(Step& p, const Heads& heads, int64_t layer, const std::string& name,
-                     Value residual) {
+                     Value residual, const std::string& output) {
   const ModelConfig& c = p.c;
   const bool local = c.local[static_cast<size_t>(layer)];
   const bool own_rope = local && c.local_rope.dims > 0;
-  const bool rotates = c.no_rope.empty() || !c.no_rope[static_cast<size_t>(layer)];
+  const bool rotates =
+      !heads.rotated && (c.no_rope.empty() || !c.no_rope[static_cast<size_t>(layer)]);
   const auto rotate = [&](Value x, const char* which) {
     if (!rotates) return x;
     return p.rotate(x, own_rope ? c.local_rope : c.rope, own_rope ? "rope.local" : "rope",
@@ -42,12 +43,12 @@ Value decoder_attend(Step& p, const Heads& heads, int64_t layer, const std::stri
   q = p.scaled_by_position(q, c.rope);
   const Value keys = p.append(cache + ".k", k, c.kv_heads, c.head_dim);
   const Value values = p.append(cache + ".v", heads.v, c.kv_heads, c.head_dim);
-  const Value o = p.attend(
-      q, keys, values,
-      {.scale = c.attention_scale, .softcap = c.attention_softcap, .window = local ? c.window : 0},
-      name);
+  const Step::Attention how = {
+      .scale = c.attention_scale, .softcap = c.attention_softcap, .window = local ? c.window : 0};
+  const Value o = heads.sinks ? p.attend_with_sinks(q, keys, values, heads.sinks, how, name)
+                              : p.attend(q, keys, values, how, name);
   const int64_t dims = c.heads * c.head_dim;
-  return p.project(p.reshape(o, {p.s.batch, p.s.time, dims}), name + ".o_proj", dims, c.dim,
+  return p.project(p.reshape(o, {p.s.batch, p.s.time, dims}), name + "." + output, dims, c.dim,
                    c.o_bias, residual);
 }
 
@@ -75,6 +76,14 @@ Value decoder_mlp(Step& p, Value x, const std::string& name, int64_t ffn, Value 
     up = p.project(x, names[1], c.dim, ffn, c.mlp_bias);
   }
   return p.project(p.gated(gate, up, c.activation, name + ".act"), name + ".down_proj", ffn, c.dim,
+                   c.mlp_bias, residual);
+}
+
+Value plain_mlp(Step& p, Value x, const std::string& name, const std::string& up,
+                const std::string& down, Value residual) {
+  const ModelConfig& c = p.c;
+  const Value y = p.project(x, name + "." + up, c.dim, c.ffn, c.mlp_bias);
+  return p.project(p.activated(y, c.activation, name + ".act"), name + "." + down, c.ffn, c.dim,
                    c.mlp_bias, residual);
 }
 
@@ -114,9 +123,9 @@ Value decoder_layers(Step& p, LayerPart attention, LayerPart feed_forward) {
   Value x = p.embed("model.embed_tokens");
   for (int64_t i = 0; i < c.layers; ++i) {
     const std::string name = "model.layers." + std::to_string(i);
-    const Value a =
-        attention(p, p.rms_norm(x, name + ".input_layernorm", c.dim, c.norm_eps), i, name, x);
-    const Value m = p.rms_norm(a, name + ".post_attention_layernorm", c.dim, c.norm_eps);
+    const Value normed = p.norm(x, name + ".input_layernorm", c.dim);
+    const Value a = attention(p, normed, i, name, x);
+    const Value m = c.parallel ? normed : p.norm(a, name + ".post_attention_layernorm", c.dim);
     x = p.layer_end(x, feed_forward(p, m, i, name, a));
   }
   return x;
@@ -128,9 +137,9 @@ Value decoder_head(Step& p, Value normed) {
   const ModelConfig& c = p.c;
   const Value w =
       p.weight(c.tied ? "model.embed_tokens.weight" : "lm_head.weight", {c.vocab, c.dim});
-  return p.multiply(normed, w, "lm_head", true, {}, {}, true);
+  return p.scaled(p.multiply(normed, w, "lm_head", true, {}, {}, true), c.logit_scale);
 }
 
-Value decoder_norm(Step& p, Value x) { return p.rms_norm(x, "model.norm", p.c.dim, p.c.norm_eps); }
+Value decoder_norm(Step& p, Value x) { return p.norm(x, "model.norm", p.c.dim); }
 
 }  // namespace tenon::llm

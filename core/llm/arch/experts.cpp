@@ -31,6 +31,19 @@ Value stacked(Step& p, const ExpertNames& names, const std::string& which, int64
                 true);
 }
 
+// gate * sigmoid(alpha * gate) * (1 + up) within limits.
+Value limited(Step& p, Value gate, Value up, const std::string& name) {
+  const MoeConfig& m = p.c.moe;
+  const auto number = [&](double v) {
+    return p.cast(p.g.constant<float>({}, {static_cast<float>(v)}), p.g.dtype(gate));
+  };
+  const Value most = number(m.gate_limit);
+  const Value a = p.binary("min", gate, most);
+  const Value b = p.binary("max", p.binary("min", up, most), number(-m.gate_limit));
+  const Value c = p.g.add(op::unary{.kind = "silu", .alpha = m.gate_alpha, .x = a}, name);
+  return p.binary("mul", c, p.binary("add", b, number(1)));
+}
+
 }  // namespace
 
 Value experts(Step& p, Value x, const ExpertNames& names, Value residual) {
@@ -39,8 +52,9 @@ Value experts(Step& p, Value x, const ExpertNames& names, Value residual) {
   const int64_t rows = p.s.batch * p.s.time, chosen = rows * m.per_token;
   const Value flat = p.reshape(x, {rows, c.dim});
   // The router computes in f32: its choice must not depend on rounding.
-  const Value logits = p.multiply(flat, p.weight(names.router + ".weight", {m.experts, c.dim}),
-                                  names.router, true, {}, {}, true);
+  Value logits = p.multiply(flat, p.weight(names.router + ".weight", {m.experts, c.dim}),
+                            names.router, true, {}, {}, true);
+  if (m.biases) logits = p.binary("add", logits, p.wide(names.router + ".bias", {m.experts}));
   const Value bias =
       m.correction_bias ? p.wide(names.router + ".e_score_correction_bias", {m.experts}) : Value{};
   const auto routes = p.g.add(op::group_limited_gate{.n_group = m.groups,
@@ -94,14 +108,27 @@ Value experts(Step& p, Value x, const ExpertNames& names, Value residual) {
     const Value u = grouped(p.dropped(p.cast(a, p.s.compute)), f.a, {});
     return p.binary("add", y, grouped(p.scaled(u, f.scale), f.b, by));
   };
-  const Value gate = product(repeated, names.gate, m.ffn, c.dim, {});
-  const Value up = product(repeated, names.up, m.ffn, c.dim, {});
-  const Value y = product(p.gated(gate, up, c.activation, names.experts + ".act"), names.down,
-                          c.dim, m.ffn, weight);
+  const auto biased = [&](Value y, const std::string& which, int64_t out, Value by) {
+    if (!m.biases) return y;
+    const Value all = p.parameter(names.experts + "." + which + ".bias", {m.experts, out});
+    Value mine = p.g.add(op::gather{.data = all, .indices = ids});
+    if (by) mine = p.binary("mul", mine, p.cast(p.reshape(by, {chosen, 1}), p.s.compute));
+    return p.binary("add", y, mine);
+  };
+  const auto without_weight = [&](const std::string& which) {
+    return biased(product(repeated, which, m.ffn, c.dim, {}), which, m.ffn, {});
+  };
+  const Value gate = without_weight(names.gate), up = without_weight(names.up);
+  const std::string act = names.experts + ".act";
+  const Value inner =
+      m.gate_limit > 0 ? limited(p, gate, up, act) : p.gated(gate, up, c.activation, act);
+  const Value y =
+      biased(product(inner, names.down, c.dim, m.ffn, weight), names.down, c.dim, weight);
   const Value sum =
       p.g.add(op::reduce{.kind = "sum", .axes = {1}, .x = p.reshape(y, {rows, m.per_token, c.dim})},
               names.experts + ".sum");
-  return p.binary("add", residual, p.reshape(sum, {p.s.batch, p.s.time, c.dim}));
+  const Value all = p.reshape(sum, {p.s.batch, p.s.time, c.dim});
+  return residual ? p.binary("add", residual, all) : all;
 }
 
 }  // namespace tenon::llm

@@ -40,23 +40,12 @@ void read_gemma2(ConfigReader& r, ModelConfig& c) {
 // rope_parameters since transformers 5 has an object for each type of layer; before, rope_theta,
 // rope_local_base_freq, and a rope_scaling of the layers without a window.
 void read_ropes(ConfigReader& r, ModelConfig& c) {
-  std::optional<ConfigReader> both = r.object("rope_parameters");
-  if (!both || !(both->has("full_attention") || both->has("sliding_attention"))) {
-    c.rope = read_rope(r, c.head_dim, c.context, 1e6);
-    c.local_rope = {.dims = c.head_dim, .theta = r.positive("rope_local_base_freq", 1e4)};
+  if (read_ropes_of_types(r, c, 1e6, 1e4)) {
+    r.ignore({"rope_local_base_freq"});  // a copy
     return;
   }
-  c.rope = {.dims = c.head_dim, .theta = 1e6};
-  c.local_rope = {.dims = c.head_dim, .theta = 1e4};
-  for (const auto& [key, rope] :
-       {std::pair("full_attention", &c.rope), std::pair("sliding_attention", &c.local_rope)})
-    if (std::optional<ConfigReader> one = both->object(key)) {
-      read_rope_object(*one, *rope, c.context);
-      if (rope->dims != c.head_dim) refuse_partial(*one);
-      check_rope(*rope, one->where());
-    }
-  both->refuse_unread();
-  r.ignore({"rope_theta", "rope_local_base_freq"});  // copies of the above
+  c.rope = read_rope(r, c.head_dim, c.context, 1e6);
+  c.local_rope = {.dims = c.head_dim, .theta = r.positive("rope_local_base_freq", 1e4)};
 }
 
 void read_gemma3(ConfigReader& r, ModelConfig& c) {

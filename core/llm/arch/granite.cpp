@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Granite: Llama with factors on the embedding, the scores, what each part of a layer adds, and the
-// logits.
+// logits; with an MLP or with experts.
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {
@@ -17,6 +17,13 @@ void read(ConfigReader& r, ModelConfig& c) {
   c.logit_scale = 1 / r.positive("logits_scaling", 1);
 }
 
+void read_moe(ConfigReader& r, ModelConfig& c) {
+  read(r, c);
+  c.moe.experts = r.size("num_local_experts", 8, 1 << 16);
+  c.moe.per_token = r.size("num_experts_per_tok", 2, c.moe.experts);
+  c.moe.ffn = c.ffn;
+}
+
 Value attention(Step& p, Value normed, int64_t layer, const std::string& name, Value residual) {
   const Value more = decoder_attention(p, normed, layer, name, {});
   return p.binary("add", residual, p.scaled(more, p.c.residual_scale));
@@ -27,12 +34,27 @@ Value mlp(Step& p, Value normed, int64_t, const std::string& name, Value residua
   return p.binary("add", residual, p.scaled(more, p.c.residual_scale));
 }
 
-Value hidden(Step& p) { return decoder_layers(p, attention, mlp); }
+Value mixture(Step& p, Value normed, int64_t, const std::string& layer_name, Value residual) {
+  const std::string name = layer_name + ".block_sparse_moe";
+  const Value more = experts(p, normed,
+                             {.router = name + ".router.layer",
+                              .experts = name + ".experts",
+                              .gate = "gate_proj",
+                              .up = "up_proj",
+                              .down = "down_proj"},
+                             {});
+  return p.binary("add", residual, p.scaled(more, p.c.residual_scale));
+}
 
-Value head(Step& p, Value x) { return p.scaled(decoder_head(p, x), p.c.logit_scale); }
+Value moe_hidden(Step& p) { return decoder_layers(p, attention, mixture); }
+
+Value hidden(Step& p) { return decoder_layers(p, attention, mlp); }
 
 }  // namespace
 
-const Architecture kGranite = {"granite", "GraniteForCausalLM", read, hidden, decoder_norm, head};
+const Architecture kGraniteMoe = {
+    "granitemoe", "GraniteMoeForCausalLM", read_moe, moe_hidden, decoder_norm, decoder_head};
+const Architecture kGranite = {"granite", "GraniteForCausalLM", read,
+                               hidden,    decoder_norm,         decoder_head};
 
 }  // namespace tenon::llm

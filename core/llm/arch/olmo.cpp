@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// OLMo 2: norms behind attention and MLP instead of in front of them, and norms of all heads of q and
-// of k together.
+// OLMo 2 and 3: norms behind attention and MLP instead of in front of them, and norms of all heads of q
+// and of k together. The third one has layers with a window. OLMoE: norms in front, and experts.
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {
@@ -12,7 +12,30 @@ void read(ConfigReader& r, ModelConfig& c) {
   c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
 }
 
-Value attention(Step& p, Value x, int64_t layer, const std::string& name) {
+void read_olmo3(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c, {.norm_eps = 1e-5});
+  c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
+  // Files before transformers 5 have a rope_scaling of the layers without a window.
+  if (!read_ropes_of_types(r, c, 5e5, 5e5)) {
+    c.rope = read_rope(r, c.head_dim, c.context, 5e5);
+    c.local_rope = {.dims = c.head_dim, .theta = c.rope.theta};
+  }
+  c.window = r.size("sliding_window", 4096, int64_t{1} << 30);
+  read_layer_types(r, c, [](int64_t layer) { return (layer + 1) % 4 != 0; });
+}
+
+void read_olmoe(ConfigReader& r, ModelConfig& c) {
+  read(r, c);
+  r.expect_nothing("clip_qkv");
+  const char* const key = r.has("num_local_experts") ? "num_local_experts" : "num_experts";
+  c.moe.experts = r.size(key, 64, 1 << 16);
+  c.moe.per_token = r.size("num_experts_per_tok", 8, c.moe.experts);
+  c.moe.ffn = c.ffn;
+  c.moe.normalize = r.flag("norm_topk_prob", false);
+  c.sparse.assign(c.sparse.size(), true);
+}
+
+Value attention(Step& p, Value x, int64_t layer, const std::string& name, Value residual) {
   const ModelConfig& c = p.c;
   const int64_t q_dims = c.heads * c.head_dim, kv_dims = c.kv_heads * c.head_dim;
   const auto project = [&](const char* which, int64_t dims) {
@@ -23,8 +46,14 @@ Value attention(Step& p, Value x, int64_t layer, const std::string& name) {
   return decoder_attend(p,
                         {p.heads(q, c.heads, c.head_dim), p.heads(k, c.kv_heads, c.head_dim),
                          p.heads(project(".v_proj", kv_dims), c.kv_heads, c.head_dim)},
-                        layer, name, {});
+                        layer, name, residual);
 }
+
+Value part_of_layer(Step& p, Value normed, int64_t layer, const std::string& name, Value residual) {
+  return attention(p, normed, layer, name + ".self_attn", residual);
+}
+
+Value olmoe_hidden(Step& p) { return decoder_layers(p, part_of_layer, decoder_feed_forward); }
 
 Value hidden(Step& p) {
   const ModelConfig& c = p.c;
@@ -34,7 +63,7 @@ Value hidden(Step& p) {
     const auto add = [&](Value more, const char* norm) {
       x = p.binary("add", x, p.rms_norm(more, name + norm, c.dim, c.norm_eps));
     };
-    add(attention(p, x, i, name + ".self_attn"), ".post_attention_layernorm");
+    add(attention(p, x, i, name + ".self_attn", {}), ".post_attention_layernorm");
     add(decoder_mlp(p, x, name + ".mlp", c.ffn, {}), ".post_feedforward_layernorm");
   }
   return x;
@@ -42,6 +71,10 @@ Value hidden(Step& p) {
 
 }  // namespace
 
+const Architecture kOlmo3 = {"olmo3", "Olmo3ForCausalLM", read_olmo3,
+                             hidden,  decoder_norm,       decoder_head};
+const Architecture kOlmoe = {"olmoe",      "OlmoeForCausalLM", read_olmoe,
+                             olmoe_hidden, decoder_norm,       decoder_head};
 const Architecture kOlmo2 = {"olmo2", "Olmo2ForCausalLM", read, hidden, decoder_norm, decoder_head};
 
 }  // namespace tenon::llm

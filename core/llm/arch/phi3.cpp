@@ -8,7 +8,7 @@ namespace {
 void read(ConfigReader& r, ModelConfig& c) {
   read_decoder(r, c, {.norm_eps = 1e-5});
   r.ignore({"original_max_position_embeddings"});  // counts for longrope only
-  c.rope = read_rope(r, c.head_dim, c.context, 1e4, true);
+  c.rope = read_rope(r, c.head_dim, c.context, 1e4, 1);
   read_window(r, c, 0);
   r.expect("attention_bias", false);
 }

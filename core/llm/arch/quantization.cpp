@@ -222,8 +222,10 @@ Quantization read_quantization(ConfigReader& r) {
     read_gptq(c, q);
   else if (method == "awq")
     read_awq(c, q);
+  else if (method == "mxfp4")
+    q.layout = Quantization::Layout::mxfp4, c.ignore({"dequantize"});
   else
-    c.refuse("quant_method", "'fp8', 'fbgemm_fp8', 'compressed-tensors', 'gptq' or 'awq'");
+    c.refuse("quant_method", "'fp8', 'fbgemm_fp8', 'compressed-tensors', 'gptq', 'awq' or 'mxfp4'");
   c.ignore({"quant_method", "modules_to_not_convert"});  // the tensors of a module say what it has
   c.refuse_unread();
   return q;

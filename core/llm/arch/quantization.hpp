@@ -17,7 +17,8 @@ struct Quantization {
     scaled,  // 8-bit numbers times scales: fp8, fbgemm_fp8, compressed-tensors
     gptq,    // qweight packed along inputs
     awq,     // qweight packed along outputs, in the order of the version gemm
-    packed   // weight_packed of compressed-tensors, packed along inputs; no zero points
+    packed,  // weight_packed of compressed-tensors, packed along inputs; no zero points
+    mxfp4    // matrices of experts in blocks of 32, see joint_experts.hpp
   };
   Layout layout = Layout::none;
 

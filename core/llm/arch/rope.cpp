@@ -167,11 +167,12 @@ void refuse_partial(const ConfigReader& r) {
   r.refuse("partial_rotary_factor", "1 for this model_type");
 }
 
-RopeConfig read_rope(ConfigReader& r, int64_t dims, int64_t context, double theta, bool partial) {
+RopeConfig read_rope(ConfigReader& r, int64_t dims, int64_t context, double theta,
+                     double usual_part) {
   RopeConfig rope;
   rope.dims = dims;
   rope.theta = r.positive("rope_theta", theta);
-  const double part = r.positive("partial_rotary_factor", 1);
+  const double part = r.positive("partial_rotary_factor", usual_part > 0 ? usual_part : 1);
   if (part > 1) r.refuse("partial_rotary_factor", "at most 1");
   // rope_parameters since transformers 5; before, rope_theta and rope_scaling.
   if (r.has("rope_parameters") && r.has("rope_scaling"))
@@ -185,7 +186,7 @@ RopeConfig read_rope(ConfigReader& r, int64_t dims, int64_t context, double thet
   if (!object || !object->has("partial_rotary_factor"))
     rope.dims = static_cast<int64_t>(static_cast<double>(dims) * part);
   if (object) read_rope_object(*object, rope, context);
-  if (!partial && rope.dims != dims)
+  if (usual_part == 0 && rope.dims != dims)
     refuse_partial(object && object->has("partial_rotary_factor") ? *object : r);
   check_rope(rope, r.where());
   return rope;

@@ -36,9 +36,10 @@ struct RopeConfig {
 };
 
 // Reads rope_theta, rope_scaling and rope_parameters. dims: of a head, before partial_rotary_factor.
-// context: max_position_embeddings. partial: whether a part of a head may be rotated.
+// context: max_position_embeddings. part: of a head that is rotated unless the file says otherwise;
+// 0: models of this type rotate all of it, and a file that says otherwise is refused.
 RopeConfig read_rope(ConfigReader& r, int64_t dims, int64_t context, double theta = 10000,
-                     bool partial = false);
+                     double part = 0);
 // Throws for the key partial_rotary_factor. transformers ignores it where the family has no such part,
 // or fails.
 [[noreturn]] void refuse_partial(const ConfigReader& r);

@@ -185,6 +185,25 @@ Value Step::rms_norm(Value x, const std::string& name, int64_t dims, double eps)
   return rms_norm_by(x, parameter(name + ".weight", {dims}), name, eps);
 }
 
+Value Step::norm(Value x, const std::string& name, int64_t dims) {
+  if (c.norm == Norm::rms) return rms_norm(x, name, dims, c.norm_eps);
+  const auto plus_one = [](const std::vector<Tensor>& from) {
+    Tensor out = from[0].to(f32);
+    for (float& v : out.values<float>()) v += 1;
+    return out;
+  };
+  const Value gamma =
+      c.norm == Norm::layer
+          ? parameter(name + ".weight", {dims})
+          : cast(made(name + ".gamma", {name + ".weight"}, {dims}, f32, {dims}, plus_one),
+                 s.compute);
+  return g.add(op::layer_norm{.eps = c.norm_eps,
+                              .x = x,
+                              .gamma = gamma,
+                              .beta = c.norm_bias ? parameter(name + ".bias", {dims}) : Value{}},
+               name);
+}
+
 Value Step::rms_norm_by(Value x, Value gamma, const std::string& name, double eps) {
   return g.add(op::rms_norm{.eps = eps, .x = x, .gamma = cast(gamma, s.compute)}, name);
 }
@@ -192,6 +211,12 @@ Value Step::rms_norm_by(Value x, Value gamma, const std::string& name, double ep
 bool is_gate(const std::string& activation) {
   constexpr std::string_view kGates[] = {"silu", "gelu", "gelu_tanh", "relu", "sigmoid"};
   return std::ranges::find(kGates, activation) != std::end(kGates);
+}
+
+Value Step::activated(Value x, const std::string& activation, const std::string& name) {
+  const bool squared = activation == "relu2";
+  const Value y = g.add(op::unary{.kind = squared ? "relu" : activation, .x = x}, name);
+  return squared ? binary("mul", y, y) : y;
 }
 
 Value Step::gated(Value gate, Value up, const std::string& activation, const std::string& name) {
@@ -202,7 +227,7 @@ Value Step::gated(Value gate, Value up, const std::string& activation, const std
                                        ": a packed gate takes silu, gelu, gelu_tanh, relu or "
                                        "sigmoid, got " +
                                        activation);
-  return binary("mul", g.add(op::unary{.kind = activation, .x = gate}, name), up);
+  return binary("mul", activated(gate, activation, name), up);
 }
 
 Value Step::rotate(Value x, const RopeConfig& rope, const std::string& name_of_table,

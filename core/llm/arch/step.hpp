@@ -129,8 +129,11 @@ class Step {
   Value multiply(Value x, Value w, const std::string& name, bool transposed = true, Value bias = {},
                  Value residual = {}, bool f32_result = false);
   Value rms_norm(Value x, const std::string& name, int64_t dims, double eps);
+  // The norm that the configuration names.
+  Value norm(Value x, const std::string& name, int64_t dims);
   // gamma is at hand, in f32 or the dtype of activations.
   Value rms_norm_by(Value x, Value gamma, const std::string& name, double eps);
+  Value activated(Value x, const std::string& activation, const std::string& name);
   // act(gate) * up; without up, gate is [.., 2N] with the gate first.
   Value gated(Value gate, Value up, const std::string& activation, const std::string& name);
   Value rotate(Value x, const RopeConfig& rope, const std::string& table, const std::string& name,
@@ -181,6 +184,9 @@ class Step {
   // Causal attention of q [batch, time, heads, dim] over caches from append().
   Value attend(Value q, Value keys, Value values, const Attention& options,
                const std::string& name);
+  // The same with a score of each head that takes a part of the weights and adds nothing: f32 [heads].
+  Value attend_with_sinks(Value q, Value keys, Value values, Value sinks, const Attention& options,
+                          const std::string& name);
   // A state of a recurrent model, [batch] + dims, and its update. Sequences with count 0 keep it.
   Value recurrent_state(const std::string& name, tenon_dtype dtype, std::vector<int64_t> dims);
   void update_state(const std::string& name, Value now);
@@ -227,19 +233,24 @@ Value decoder_hidden(Step& step);
 struct Heads {
   Value q, k, v;  // [batch, time, heads, head_dim]
   Value qk{};     // q and k side by side, where one product made them and nothing changes them
+  bool rotated = false;  // q and k are behind rope
+  Value sinks{};         // as in attend_with_sinks()
 };
 Value decoder_attention(Step& step, Value normed, int64_t layer, const std::string& name,
                         Value residual);
 // Its first part: products with q_proj, k_proj and v_proj.
 Heads decoder_heads(Step& step, Value normed, const std::string& name);
-// Its last part: rope, the cache, attention, and the product with o_proj.
+// Its last part: rope, the cache, attention, and the product with `output`.
 Value decoder_attend(Step& step, const Heads& heads, int64_t layer, const std::string& name,
-                     Value residual);
+                     Value residual, const std::string& output = "o_proj");
 
 // Experts in sparse layers, with the shared one if there is one; an MLP in the others.
 Value decoder_feed_forward(Step& step, Value normed, int64_t layer, const std::string& name,
                            Value residual);
 Value decoder_mlp(Step& step, Value x, const std::string& name, int64_t ffn, Value residual);
+// An MLP without a gate, of the two products name.<up> and name.<down>.
+Value plain_mlp(Step& step, Value x, const std::string& name, const std::string& up,
+                const std::string& down, Value residual);
 
 Value decoder_norm(Step& step, Value x);  // the last one
 Value decoder_head(Step& step, Value normed);

@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "llm/arch/text_part.hpp"
 #include "llm/dims_text.hpp"
 #include "llm/model_folder.hpp"
 
@@ -31,7 +32,10 @@ bool Weights::has(const std::string& name) const { return !found_name(name).empt
 std::string Weights::found_name(const std::string& name) const {
   if (tensors_.types.contains(name)) return name;
   const std::string rest = name.substr(name.find('.') + 1);
-  return tensors_.types.contains(rest) ? rest : std::string();
+  if (tensors_.types.contains(rest)) return rest;
+  for (std::string& wrapped : wrapped_names(name))
+    if (tensors_.types.contains(wrapped)) return std::move(wrapped);
+  return {};
 }
 
 const TensorType& Weights::source(const std::string& name, const std::vector<int64_t>& dims,

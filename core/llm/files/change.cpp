@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrices that are turned, logarithms, and the halves of kv_b_proj.
+// Matrices that are turned, logarithms, rows in another order, and the halves of kv_b_proj.
 #include "llm/files/change.hpp"
 
 #include <algorithm>
@@ -26,6 +26,24 @@ bool is_turned(Change change, const std::vector<int64_t>& dims) {
   return change == Change::turned && dims.size() == 2;
 }
 
+// Numbers [outer, inner, rest] become [inner, outer, rest].
+std::vector<float> swapped(const std::vector<float>& numbers, int64_t outer, int64_t inner) {
+  std::vector<float> out;
+  out.reserve(numbers.size());
+  const int64_t each = static_cast<int64_t>(numbers.size()) / (outer * inner);
+  for (int64_t i = 0; i < inner; ++i)
+    for (int64_t o = 0; o < outer; ++o) {
+      const auto first = numbers.begin() + (o * inner + i) * each;
+      out.insert(out.end(), first, first + each);
+    }
+  return out;
+}
+
+void check_parts(const std::vector<int64_t>& dims, int64_t heads, const std::string& name) {
+  if (dims.empty() || heads < 1 || dims[0] % (3 * heads) != 0)
+    wrong(name, "rows of q, k and v of each of " + std::to_string(heads) + " heads");
+}
+
 }  // namespace
 
 std::vector<int64_t> changed_dims(Change change, const std::vector<int64_t>& dims,
@@ -39,6 +57,7 @@ std::vector<int64_t> changed_dims(Change change, const std::vector<int64_t>& dim
     if (dims.size() != 2 || dims[0] != 1) wrong(name, "one row");
     return {dims[1]};
   }
+  if (change == Change::by_part) check_parts(dims, rows.heads, name);
   if (change != Change::keys && change != Change::values) return dims;
   if (dims.size() != 2 || dims[0] != rows.heads * (rows.keys + rows.values))
     wrong(name, std::to_string(rows.heads * (rows.keys + rows.values)) + " rows");
@@ -51,6 +70,7 @@ std::vector<float> changed(Change change, std::vector<float> numbers,
   if (is_turned(change, dims)) return turned(numbers, dims[0], dims[1]);
   if (change == Change::exponent)
     for (float& v : numbers) v = -std::exp(v);
+  if (change == Change::by_part) return swapped(numbers, rows.heads, 3);
   if (change != Change::keys && change != Change::values) return numbers;
   const int64_t rank = dims[1];
   std::vector<float> out;
@@ -82,8 +102,13 @@ std::vector<int64_t> dims_back(Change change, const std::vector<int64_t>& dims,
 }
 
 std::vector<float> changed_back(Change change, std::vector<float> numbers,
-                                const std::vector<int64_t>& dims, const std::string& name) {
+                                const std::vector<int64_t>& dims, const HeadRows& rows,
+                                const std::string& name) {
   if (is_turned(change, dims)) return turned(numbers, dims[0], dims[1]);
+  if (change == Change::by_part) {
+    check_parts(dims, rows.heads, name);
+    return swapped(numbers, 3, rows.heads);
+  }
   if (change == Change::exponent) {
     if (!std::ranges::all_of(numbers, [](float v) { return v < 0; }))
       throw Error(TENON_NUMERIC_ERROR, "tensor '" + name + "': expected numbers below 0");

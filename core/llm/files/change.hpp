@@ -22,11 +22,12 @@ std::vector<int64_t> changed_dims(Change change, const std::vector<int64_t>& dim
 std::vector<float> changed(Change change, std::vector<float> numbers,
                            const std::vector<int64_t>& dims, const HeadRows& rows);
 
-// The way back; dims are those in GGUF. `keys` and `values` are joined by joined_halves().
+// The way back; dims are those in GGUF, rows.heads those of the model. `keys` and `values` are joined by joined_halves().
 std::vector<int64_t> dims_back(Change change, const std::vector<int64_t>& dims,
                                const std::string& name);
 std::vector<float> changed_back(Change change, std::vector<float> numbers,
-                                const std::vector<int64_t>& dims, const std::string& name);
+                                const std::vector<int64_t>& dims, const HeadRows& rows,
+                                const std::string& name);
 // kv_b_proj [heads * (rows of keys + rows of values), rank] of keys [heads, rank, rows] and values
 // [heads, rows, rank].
 std::vector<int64_t> joined_dims(const std::vector<int64_t>& keys,

@@ -35,7 +35,8 @@ class Reader {
     const int64_t heads = size("attention.head_count", "num_attention_heads");
     out_["num_key_value_heads"] =
         has("attention.head_count_kv") ? number("attention.head_count_kv") : heads;
-    out_["rms_norm_eps"] = real("attention.layer_norm_rms_epsilon");
+    out_[family_.eps] = real(family_.layer_norm() ? "attention.layer_norm_epsilon"
+                                                  : "attention.layer_norm_rms_epsilon");
     const int64_t head = has("attention.key_length") ? number("attention.key_length")
                                                      : hidden / std::max<int64_t>(heads, 1);
     if (head < 1)
@@ -54,8 +55,10 @@ class Reader {
     else
       experts();
     attention();
-    out_[family_.norm_plus_one ? "hidden_activation" : "hidden_act"] =
-        family_.norm_plus_one ? "gelu_pytorch_tanh" : "silu";
+    if (family_.is_gemma())
+      out_["hidden_activation"] = "gelu_pytorch_tanh";
+    else
+      out_["hidden_act"] = family_.activation;
     if (family_.gguf == "gemma") out_["hidden_act"] = "gelu_pytorch_tanh";
     read_more_keys(model_, family_, file_, out_);
   }
@@ -111,11 +114,12 @@ class Reader {
     if (family_.model_type == "gemma3_text")
       out_["rope_local_base_freq"] =
           has("rope.freq_base_swa") ? real("rope.freq_base_swa") : 10000.0;
-    if (has("rope.dimension_count") && family_.model_type == "phi3")
+    if (has("rope.dimension_count") && family_.rope_part > 0)
       out_["partial_rotary_factor"] =
           static_cast<double>(number("rope.dimension_count")) / static_cast<double>(head);
     // A file that says nothing would have a scaled embedding.
-    if (family_.model_type == "ministral3") out_["rope_scaling"] = {{"rope_type", "default"}};
+    if (family_.model_type == "ministral3" || family_.model_type == "gpt_oss")
+      out_["rope_scaling"] = {{"rope_type", "default"}};
     if (model_.has_tensor("rope_freqs.weight")) {
       out_["rope_scaling"] = llama3();
     } else if (model_.has_tensor("rope_factors_long.weight")) {
@@ -143,6 +147,7 @@ class Reader {
       if (family_.gguf == "mistral3" && has("rope.scaling.yarn_log_multiplier"))
         scaling["mscale"] = 1.0,
         scaling["mscale_all_dim"] = real("rope.scaling.yarn_log_multiplier");
+      if (family_.gguf == "gpt-oss" && type == "yarn") scaling["truncate"] = false;
       out_["rope_scaling"] = scaling;
     }
   }
@@ -186,10 +191,12 @@ class Reader {
 
   void experts() {
     if (family_.experts.empty()) return;
-    const bool mixtral = family_.model_type == "mixtral";
-    size("expert_count", mixtral ? "num_local_experts" : "num_experts");
+    if (family_.gguf == "glm4moe") return;  // as DeepSeek
+    const bool local = family_.model_type == "mixtral" || family_.model_type == "gpt_oss" ||
+                       family_.model_type == "granitemoe";
+    size("expert_count", local ? "num_local_experts" : "num_experts");
     size("expert_used_count", "num_experts_per_tok");
-    if (mixtral) return;
+    if (!family_.gguf.starts_with("qwen")) return;
     size("expert_feed_forward_length", "moe_intermediate_size");
     if (family_.gguf == "qwen2moe") return;
     out_["norm_topk_prob"] = !has("expert_weights_norm") || in_file([&] {
@@ -209,7 +216,7 @@ class Reader {
     }
     for (const char* name : {"attn_logit_softcapping", "final_logit_softcapping"})
       if (has(name)) out_[name] = real(name);
-    if (!family_.norm_plus_one || family_.gguf == "gemma") return;
+    if (!family_.is_gemma() || family_.gguf == "gemma") return;
     // Whole in all models that were published; 1 / sqrt of it went through an f32.
     out_["query_pre_attn_scalar"] =
         has("attention.scale")

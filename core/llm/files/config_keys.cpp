@@ -83,8 +83,10 @@ class Keys {
     const int64_t heads = size("attention.head_count", "num_attention_heads");
     set("attention.head_count_kv",
         latent ? 1 : field<int64_t>(config_, "num_key_value_heads", file_).value_or(heads));
-    const auto eps = field<double>(config_, "rms_norm_eps", file_);
-    out_.set(key("attention.layer_norm_rms_epsilon"), static_cast<float>(eps.value_or(1e-6)));
+    const auto eps = field<double>(config_, family_.eps, file_);
+    out_.set(key(family_.layer_norm() ? "attention.layer_norm_epsilon"
+                                      : "attention.layer_norm_rms_epsilon"),
+             static_cast<float>(eps.value_or(usual_eps())));
     if (latent) {
       set_deepseek_keys(out_, family_, config_, file_);
       rope(field<int64_t>(config_, "qk_rope_head_dim", file_).value_or(64));
@@ -92,7 +94,7 @@ class Keys {
       return;
     }
     const int64_t head = head_size(config_, file_);
-    if (config_.contains("head_dim") || family_.norm_plus_one) {
+    if (config_.contains("head_dim") || family_.is_gemma()) {
       set("attention.key_length", head);
       set("attention.value_length", head);
     }
@@ -118,13 +120,25 @@ class Keys {
     return number;
   }
 
+  // What files that leave it out mean.
+  double usual_eps() const {
+    if (family_.layer_norm()) return 1e-5;
+    if (family_.model_type == "glm" || family_.model_type == "glm4") return 0.00000015625;
+    for (const char* type : {"gpt_oss", "olmo2", "olmo3", "olmoe", "exaone4", "ernie4_5",
+                             "glm4_moe", "hunyuan_v1_dense", "arcee"})
+      if (family_.model_type == type) return 1e-5;
+    return 1e-6;
+  }
+
   void rope(int64_t head) {
-    const RopeConfig r = read_rope(config_, file_);
+    RopeConfig r = read_rope(config_, file_);
+    if (family_.model_type == "hunyuan_v1_dense") r = with_alpha(std::move(r), head);
     out_.set(key("rope.freq_base"), static_cast<float>(r.theta));
     const double part =
         field<double>(config_, "partial_rotary_factor", file_)
-            .value_or(field<double>(r.scaling, "partial_rotary_factor", file_).value_or(1.0));
-    if (part != 1 && family_.model_type != "phi3")
+            .value_or(
+                field<double>(r.scaling, "partial_rotary_factor", file_).value_or(usual_part()));
+    if (part != 1 && family_.rope_part == 0)
       unsupported(file_, "partial_rotary_factor", "expected 1 for this model_type");
     set("rope.dimension_count", static_cast<int64_t>(part * static_cast<double>(head)));
     if (family_.model_type == "gemma3_text")
@@ -156,7 +170,25 @@ class Keys {
                       "llama3, yarn or longrope");
     }
   }
+  double usual_part() const {
+    const double part = family_.rope_part > 0 ? family_.rope_part : 1.0;
+    return family_.model_type == "gpt_neox"
+               ? field<double>(config_, "rotary_pct", file_).value_or(part)
+               : part;
+  }
+  // The type "dynamic" of Hunyuan with an alpha is a larger base.
+  RopeConfig with_alpha(RopeConfig r, int64_t head) const {
+    const double alpha = field<double>(r.scaling, "alpha", file_).value_or(0);
+    if (r.type != "dynamic" || alpha == 0) return r;
+    if (alpha < 0 || head < 4) unsupported(file_, "alpha", "expected a number above 0");
+    r.theta *= std::pow(alpha, static_cast<double>(head) / static_cast<double>(head - 2));
+    r.type = "default";
+    return r;
+  }
   void yarn(const RopeConfig& r) {
+    if (field<bool>(r.scaling, "truncate", file_).value_or(true) == (family_.gguf == "gpt-oss"))
+      unsupported(file_, "truncate", "expected false for gpt_oss, and true for other model_types");
+
     const auto number = [&](const char* name) {
       return field<double>(r.scaling, name, file_).value_or(0.0);
     };
@@ -195,12 +227,14 @@ class Keys {
 
   void experts() {
     if (family_.experts.empty()) return;
+    if (family_.gguf == "glm4moe") return;  // as DeepSeek
     const char* count = family_.model_type == "mixtral" ? "num_local_experts" : "num_experts";
     // transformers writes either name.
     const bool local = !config_.contains(count);
     size("expert_count", local ? "num_local_experts" : count);
     size("expert_used_count", "num_experts_per_tok");
-    if (family_.model_type == "mixtral") return;
+    if (family_.gguf == "gpt-oss") size("expert_feed_forward_length", "intermediate_size");
+    if (!family_.gguf.starts_with("qwen")) return;
     size("expert_feed_forward_length", "moe_intermediate_size");
     if (family_.gguf == "qwen2moe") return;
     out_.set(key("expert_weights_norm"),
@@ -223,30 +257,12 @@ class Keys {
     const double scalar = field<double>(config_, "query_pre_attn_scalar", file_).value_or(256);
     if (scales && scalar != static_cast<double>(usual_query_scalar(config_, family_, file_)))
       out_.set(key("attention.scale"), static_cast<float>(1 / std::sqrt(scalar)));
-    if (family_.model_type == "gemma3_text") set("attention.sliding_window_pattern", pattern());
-  }
-
-  // Every how many layers attention is not limited to a window.
-  int64_t pattern() const {
-    const auto list = config_.find("layer_types");
-    if (list != config_.end() && !list->is_null() && !list->is_array())
-      unsupported(file_, "layer_types", "expected a list");
-    if (list == config_.end() || list->is_null())
-      return field<int64_t>(config_, "sliding_window_pattern", file_).value_or(6);
-    int64_t every = static_cast<int64_t>(list->size()) + 1;
-    for (size_t i = 0; i < list->size(); ++i)
-      if ((*list)[i] == "full_attention") {
-        every = static_cast<int64_t>(i) + 1;
-        break;
-      }
-    for (size_t i = 0; i < list->size(); ++i)
-      if (((*list)[i] == "full_attention") != ((static_cast<int64_t>(i) + 1) % every == 0))
-        unsupported(file_, "layer_types", "expected full_attention in every n-th layer");
-    return every;
+    if (family_.model_type == "gemma3_text")
+      set("attention.sliding_window_pattern", window_pattern(config_, 6, file_));
   }
 
   void activation() {
-    const bool gemma = family_.norm_plus_one;
+    const bool gemma = family_.is_gemma();
     // The first Gemma may have either key.
     if (family_.gguf == "gemma" && !field<std::string>(config_, "hidden_activation", file_)) {
       const auto act = field<std::string>(config_, "hidden_act", file_);
@@ -254,11 +270,14 @@ class Keys {
         unsupported(file_, "hidden_act", "'" + *act + "' has no form in GGUF for this model_type");
       return;
     }
-    const auto given =
-        field<std::string>(config_, gemma ? "hidden_activation" : "hidden_act", file_);
-    if (given && *given != (gemma ? "gelu_pytorch_tanh" : "silu"))
-      unsupported(file_, gemma ? "hidden_activation" : "hidden_act",
-                  "'" + *given + "' has no form in GGUF for this model_type");
+    const char* const name = gemma ? "hidden_activation" : "hidden_act";
+    const auto given = field<std::string>(config_, name, file_);
+    const std::string_view expected = gemma ? "gelu_pytorch_tanh" : family_.activation;
+    const auto is_tanh = [](std::string_view act) {
+      return act == "gelu_new" || act == "gelu_fast" || act == "gelu_pytorch_tanh";
+    };
+    if (given && *given != expected && !(is_tanh(*given) && is_tanh(expected)))
+      unsupported(file_, name, "'" + *given + "' has no form in GGUF for this model_type");
   }
 
   GgufWriter& out_;
@@ -268,6 +287,24 @@ class Keys {
 };
 
 }  // namespace
+
+int64_t window_pattern(const Json& config, int64_t otherwise, const std::string& file) {
+  const auto list = config.find("layer_types");
+  if (list != config.end() && !list->is_null() && !list->is_array())
+    unsupported(file, "layer_types", "expected a list");
+  if (list == config.end() || list->is_null())
+    return field<int64_t>(config, "sliding_window_pattern", file).value_or(otherwise);
+  int64_t every = static_cast<int64_t>(list->size()) + 1;
+  for (size_t i = 0; i < list->size(); ++i)
+    if ((*list)[i] == "full_attention") {
+      every = static_cast<int64_t>(i) + 1;
+      break;
+    }
+  for (size_t i = 0; i < list->size(); ++i)
+    if (((*list)[i] == "full_attention") != ((static_cast<int64_t>(i) + 1) % every == 0))
+      unsupported(file, "layer_types", "expected full_attention in every n-th layer");
+  return every;
+}
 
 int64_t need_size(const Json& config, std::string_view key, const std::string& file) {
   const auto number = field<int64_t>(config, key, file);
@@ -295,6 +332,10 @@ RopeConfig read_rope(const Json& config, const std::string& file) {
   const std::string type = field<std::string>(config, "model_type", file).value_or("");
   if (type == "mixtral" || type == "gemma3_text" || type == "ministral3") rope.theta = 1e6;
   if (type == "smollm3") rope.theta = 2e6;
+  if (type == "cohere" || type == "ernie4_5" || type == "olmo3") rope.theta = 5e5;
+  if (type == "gpt_oss") rope.theta = 150000;
+  if (type == "gpt_neox")
+    rope.theta = field<double>(config, "rotary_emb_base", file).value_or(rope.theta);
   rope.theta = field<double>(config, "rope_theta", file).value_or(rope.theta);
   rope.local_theta = field<double>(config, "rope_local_base_freq", file).value_or(rope.local_theta);
   if (const auto scaling = field<Json>(config, "rope_scaling", file))

@@ -34,6 +34,10 @@ std::vector<RopeTensor> rope_tensors(const Json& config, const std::string& file
 Json config_from_keys(const Gguf& model, const Family& family, const std::string& dtype,
                       const std::string& file);
 
+// Every how many layers attention is not limited to a window, by layer_types, else by
+// sliding_window_pattern or `otherwise`.
+int64_t window_pattern(const Json& config, int64_t otherwise, const std::string& file);
+
 // Elements of a head.
 int64_t head_size(const Json& config, const std::string& file);
 // query_pre_attn_scalar of Gemma where a file has no attention.scale: the elements of a head, but in the

@@ -1,147 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables of names.
+// The list of families.
 #include "llm/files/families.hpp"
 
 #include <array>
 
+#include "llm/files/family_names.hpp"
+
 namespace tenon::llm::files {
 namespace {
-
-#define TENON_LAYER "model.layers.*."
-#define TENON_ENDS \
-  {"model.embed_tokens", "token_embd"}, {"model.norm", "output_norm"}, { "lm_head", "output" }
-#define TENON_ATTENTION                                   \
-  {TENON_LAYER "input_layernorm", "blk.*.attn_norm"},     \
-      {TENON_LAYER "self_attn.q_proj", "blk.*.attn_q"},   \
-      {TENON_LAYER "self_attn.k_proj", "blk.*.attn_k"},   \
-      {TENON_LAYER "self_attn.v_proj", "blk.*.attn_v"}, { \
-    TENON_LAYER "self_attn.o_proj", "blk.*.attn_output"   \
-  }
-#define TENON_FEED_FORWARD                                                                        \
-  {TENON_LAYER "mlp.gate_proj", "blk.*.ffn_gate"}, {TENON_LAYER "mlp.up_proj", "blk.*.ffn_up"}, { \
-    TENON_LAYER "mlp.down_proj", "blk.*.ffn_down"                                                 \
-  }
-#define TENON_HEAD_NORMS                                   \
-  {TENON_LAYER "self_attn.q_norm", "blk.*.attn_q_norm"}, { \
-    TENON_LAYER "self_attn.k_norm", "blk.*.attn_k_norm"    \
-  }
-#define TENON_SECOND_NORM \
-  { TENON_LAYER "post_attention_layernorm", "blk.*.ffn_norm" }
-#define TENON_GEMMA_NORMS                                                \
-  {TENON_LAYER "post_attention_layernorm", "blk.*.post_attention_norm"}, \
-      {TENON_LAYER "pre_feedforward_layernorm", "blk.*.ffn_norm"}, {     \
-    TENON_LAYER "post_feedforward_layernorm", "blk.*.post_ffw_norm"      \
-  }
-
-constexpr NamePair kLlama[] = {TENON_ENDS, TENON_ATTENTION, TENON_SECOND_NORM, TENON_FEED_FORWARD};
-constexpr NamePair kQwen3[] = {TENON_ENDS, TENON_ATTENTION, TENON_HEAD_NORMS, TENON_SECOND_NORM,
-                               TENON_FEED_FORWARD};
-constexpr NamePair kGemma2[] = {TENON_ENDS, TENON_ATTENTION, TENON_GEMMA_NORMS, TENON_FEED_FORWARD};
-constexpr NamePair kGemma3[] = {TENON_ENDS, TENON_ATTENTION, TENON_HEAD_NORMS, TENON_GEMMA_NORMS,
-                                TENON_FEED_FORWARD};
-constexpr NamePair kPhi3[] = {TENON_ENDS,
-                              {TENON_LAYER "input_layernorm", "blk.*.attn_norm"},
-                              {TENON_LAYER "self_attn.qkv_proj", "blk.*.attn_qkv"},
-                              {TENON_LAYER "self_attn.o_proj", "blk.*.attn_output"},
-                              TENON_SECOND_NORM,
-                              {TENON_LAYER "mlp.gate_up_proj", "blk.*.ffn_up"},
-                              {TENON_LAYER "mlp.down_proj", "blk.*.ffn_down"}};
-constexpr NamePair kMixtral[] = {TENON_ENDS,
-                                 TENON_ATTENTION,
-                                 TENON_SECOND_NORM,
-                                 {TENON_LAYER "block_sparse_moe.gate", "blk.*.ffn_gate_inp"}};
-constexpr ExpertPair kMixtralExperts[] = {
-    {TENON_LAYER "block_sparse_moe.experts.#.w1", "blk.*.ffn_gate_exps"},
-    {TENON_LAYER "block_sparse_moe.experts.#.w3", "blk.*.ffn_up_exps"},
-    {TENON_LAYER "block_sparse_moe.experts.#.w2", "blk.*.ffn_down_exps"}};
-constexpr NamePair kQwen3Moe[] = {TENON_ENDS,
-                                  TENON_ATTENTION,
-                                  TENON_HEAD_NORMS,
-                                  TENON_SECOND_NORM,
-                                  {TENON_LAYER "mlp.gate", "blk.*.ffn_gate_inp"}};
-constexpr ExpertPair kQwen3MoeExperts[] = {
-    {TENON_LAYER "mlp.experts.#.gate_proj", "blk.*.ffn_gate_exps"},
-    {TENON_LAYER "mlp.experts.#.up_proj", "blk.*.ffn_up_exps"},
-    {TENON_LAYER "mlp.experts.#.down_proj", "blk.*.ffn_down_exps"}};
-constexpr NamePair kQwen2Moe[] = {
-    TENON_ENDS,
-    TENON_ATTENTION,
-    TENON_SECOND_NORM,
-    {TENON_LAYER "mlp.gate", "blk.*.ffn_gate_inp"},
-    {TENON_LAYER "mlp.shared_expert.gate_proj", "blk.*.ffn_gate_shexp"},
-    {TENON_LAYER "mlp.shared_expert.up_proj", "blk.*.ffn_up_shexp"},
-    {TENON_LAYER "mlp.shared_expert.down_proj", "blk.*.ffn_down_shexp"},
-    {.folder = TENON_LAYER "mlp.shared_expert_gate",
-     .gguf = "blk.*.ffn_gate_inp_shexp",
-     .change = Change::row}};
-constexpr NamePair kOlmo2[] = {
-    TENON_ENDS,
-    {TENON_LAYER "self_attn.q_proj", "blk.*.attn_q"},
-    {TENON_LAYER "self_attn.k_proj", "blk.*.attn_k"},
-    {TENON_LAYER "self_attn.v_proj", "blk.*.attn_v"},
-    {TENON_LAYER "self_attn.o_proj", "blk.*.attn_output"},
-    TENON_HEAD_NORMS,
-    {TENON_LAYER "post_attention_layernorm", "blk.*.post_attention_norm"},
-    {TENON_LAYER "post_feedforward_layernorm", "blk.*.post_ffw_norm"},
-    TENON_FEED_FORWARD};
-
-#define TENON_GPT2 "transformer.h.*."
-constexpr NamePair kGpt2[] = {
-    {"transformer.wte", "token_embd"},
-    {"transformer.wpe", "position_embd"},
-    {"transformer.ln_f", "output_norm"},
-    {"lm_head", "output"},
-    {TENON_GPT2 "ln_1", "blk.*.attn_norm"},
-    {.folder = TENON_GPT2 "attn.c_attn", .gguf = "blk.*.attn_qkv", .change = Change::turned},
-    {.folder = TENON_GPT2 "attn.c_proj", .gguf = "blk.*.attn_output", .change = Change::turned},
-    {TENON_GPT2 "ln_2", "blk.*.ffn_norm"},
-    {.folder = TENON_GPT2 "mlp.c_fc", .gguf = "blk.*.ffn_up", .change = Change::turned},
-    {.folder = TENON_GPT2 "mlp.c_proj", .gguf = "blk.*.ffn_down", .change = Change::turned}};
-
-#define TENON_MAMBA "backbone.layers.*."
-constexpr NamePair kMamba[] = {
-    {"backbone.embeddings", "token_embd"},
-    {"backbone.norm_f", "output_norm"},
-    {"lm_head", "output"},
-    {TENON_MAMBA "norm", "blk.*.attn_norm"},
-    {TENON_MAMBA "mixer.in_proj", "blk.*.ssm_in"},
-    {.folder = TENON_MAMBA "mixer.conv1d", .gguf = "blk.*.ssm_conv1d", .change = Change::flat},
-    {TENON_MAMBA "mixer.x_proj", "blk.*.ssm_x"},
-    {TENON_MAMBA "mixer.dt_proj", "blk.*.ssm_dt"},
-    {.folder = TENON_MAMBA "mixer.A_log",
-     .gguf = "blk.*.ssm_a",
-     .change = Change::exponent,
-     .whole = true},
-    {.folder = TENON_MAMBA "mixer.D", .gguf = "blk.*.ssm_d", .whole = true},
-    {TENON_MAMBA "mixer.out_proj", "blk.*.ssm_out"}};
-
-#define TENON_LATENT TENON_LAYER "self_attn."
-constexpr NamePair kDeepseek[] = {
-    TENON_ENDS,
-    {TENON_LAYER "input_layernorm", "blk.*.attn_norm"},
-    {.folder = TENON_LATENT "q_proj", .gguf = "blk.*.attn_q", .optional = true},
-    {.folder = TENON_LATENT "q_a_proj", .gguf = "blk.*.attn_q_a", .optional = true},
-    {.folder = TENON_LATENT "q_a_layernorm", .gguf = "blk.*.attn_q_a_norm", .optional = true},
-    {.folder = TENON_LATENT "q_b_proj", .gguf = "blk.*.attn_q_b", .optional = true},
-    {TENON_LATENT "kv_a_proj_with_mqa", "blk.*.attn_kv_a_mqa"},
-    {TENON_LATENT "kv_a_layernorm", "blk.*.attn_kv_a_norm"},
-    {.folder = TENON_LATENT "kv_b_proj", .gguf = "blk.*.attn_k_b", .change = Change::keys},
-    {.folder = TENON_LATENT "kv_b_proj", .gguf = "blk.*.attn_v_b", .change = Change::values},
-    {.folder = TENON_LATENT "kv_b_proj", .gguf = "blk.*.attn_kv_b", .change = Change::both_halves},
-    {TENON_LATENT "o_proj", "blk.*.attn_output"},
-    TENON_SECOND_NORM,
-    {TENON_LAYER "mlp.gate_proj", "blk.*.ffn_gate", Layers::dense},
-    {TENON_LAYER "mlp.up_proj", "blk.*.ffn_up", Layers::dense},
-    {TENON_LAYER "mlp.down_proj", "blk.*.ffn_down", Layers::dense},
-    {TENON_LAYER "mlp.gate", "blk.*.ffn_gate_inp", Layers::sparse},
-    {.folder = TENON_LAYER "mlp.gate.e_score_correction_bias",
-     .gguf = "blk.*.exp_probs_b.bias",
-     .layers = Layers::sparse,
-     .optional = true,
-     .whole = true},
-    {TENON_LAYER "mlp.shared_experts.gate_proj", "blk.*.ffn_gate_shexp", Layers::sparse, true},
-    {TENON_LAYER "mlp.shared_experts.up_proj", "blk.*.ffn_up_shexp", Layers::sparse, true},
-    {TENON_LAYER "mlp.shared_experts.down_proj", "blk.*.ffn_down_shexp", Layers::sparse, true}};
 
 // The first family of an architecture of GGUF is the one that a file without other signs has.
 constexpr Family kFamilies[] = {
@@ -180,7 +46,11 @@ constexpr Family kFamilies[] = {
      .names = kGemma3,
      .norm_plus_one = true,
      .tied = true},
-    {.model_type = "phi3", .architecture = "Phi3ForCausalLM", .gguf = "phi3", .names = kPhi3},
+    {.model_type = "phi3",
+     .architecture = "Phi3ForCausalLM",
+     .gguf = "phi3",
+     .names = kPhi3,
+     .rope_part = 1},
     {.model_type = "gemma",
      .architecture = "GemmaForCausalLM",
      .gguf = "gemma",
@@ -229,6 +99,112 @@ constexpr Family kFamilies[] = {
      .gguf = "deepseek2",
      .names = kDeepseek,
      .experts = kQwen3MoeExperts},
+    {.model_type = "cohere",
+     .architecture = "CohereForCausalLM",
+     .gguf = "command-r",
+     .names = kCohere,
+     .tied = true,
+     .eps = "layer_norm_eps"},
+    {.model_type = "cohere2",
+     .architecture = "Cohere2ForCausalLM",
+     .gguf = "cohere2",
+     .names = kCohere,
+     .tied = true,
+     .eps = "layer_norm_eps"},
+    {.model_type = "stablelm",
+     .architecture = "StableLmForCausalLM",
+     .gguf = "stablelm",
+     .names = kStableLm,
+     .eps = "layer_norm_eps",
+     .rope_part = 0.25},
+    {.model_type = "phi",
+     .architecture = "PhiForCausalLM",
+     .gguf = "phi2",
+     .names = kPhi,
+     .eps = "layer_norm_eps",
+     .activation = "gelu_new",
+     .rope_part = 0.5},
+    {.model_type = "gpt_neox",
+     .architecture = "GPTNeoXForCausalLM",
+     .gguf = "gptneox",
+     .names = kNeox,
+     .eps = "layer_norm_eps",
+     .activation = "gelu",
+     .rope_part = 0.25},
+    {.model_type = "starcoder2",
+     .architecture = "Starcoder2ForCausalLM",
+     .gguf = "starcoder2",
+     .names = kStarcoder2,
+     .tied = true,
+     .eps = "norm_epsilon",
+     .activation = "gelu_pytorch_tanh"},
+    {.model_type = "nemotron",
+     .architecture = "NemotronForCausalLM",
+     .gguf = "nemotron",
+     .names = kUpAndDown,
+     .norm_plus_one = true,
+     .eps = "norm_eps",
+     .activation = "relu2",
+     .rope_part = 0.5},
+    {.model_type = "arcee",
+     .architecture = "ArceeForCausalLM",
+     .gguf = "arcee",
+     .names = kUpAndDown,
+     .permuted = true,
+     .activation = "relu2"},
+    {.model_type = "gpt_oss",
+     .architecture = "GptOssForCausalLM",
+     .gguf = "gpt-oss",
+     .names = kGptOss,
+     .experts = kQwen3MoeExperts},
+    {.model_type = "glm",
+     .architecture = "GlmForCausalLM",
+     .gguf = "chatglm",
+     .names = kGlm,
+     .rope_part = 0.5},
+    {.model_type = "glm4",
+     .architecture = "Glm4ForCausalLM",
+     .gguf = "glm4",
+     .names = kGlm4,
+     .rope_part = 0.5},
+    {.model_type = "glm4_moe",
+     .architecture = "Glm4MoeForCausalLM",
+     .gguf = "glm4moe",
+     .names = kGlm4Moe,
+     .experts = kQwen3MoeExperts,
+     .rope_part = 0.5},
+    {.model_type = "olmo3", .architecture = "Olmo3ForCausalLM", .gguf = "olmo2", .names = kOlmo2},
+    {.model_type = "olmoe",
+     .architecture = "OlmoeForCausalLM",
+     .gguf = "olmoe",
+     .names = kQwen3Moe,
+     .experts = kQwen3MoeExperts},
+    {.model_type = "granitemoe",
+     .architecture = "GraniteMoeForCausalLM",
+     .gguf = "granitemoe",
+     .names = kGraniteMoe,
+     .experts = kGraniteExperts,
+     .permuted = true},
+    {.model_type = "seed_oss",
+     .architecture = "SeedOssForCausalLM",
+     .gguf = "seed_oss",
+     .names = kSeedOss},
+    {.model_type = "ernie4_5",
+     .architecture = "Ernie4_5ForCausalLM",
+     .gguf = "ernie4_5",
+     .names = kLlama,
+     .tied = true},
+    {.model_type = "exaone4",
+     .architecture = "Exaone4ForCausalLM",
+     .gguf = "exaone4",
+     .names = kOlmo2},
+    {.model_type = "hunyuan_v1_dense",
+     .architecture = "HunYuanDenseV1ForCausalLM",
+     .gguf = "hunyuan-dense",
+     .names = kHunyuan},
+    // The text of models that also read images.
+    {.model_type = "qwen2", .architecture = "Qwen2ForCausalLM", .gguf = "qwen2vl", .names = kLlama},
+    {.model_type = "qwen3", .architecture = "Qwen3ForCausalLM", .gguf = "qwen3vl", .names = kQwen3},
 };
 
 }  // namespace
@@ -256,6 +232,8 @@ const Family& family_of_gguf(const Gguf& model, const std::string& file) {
                             : has("llama.attention.sliding_window") ? "mistral"
                                                                     : "llama",
                             file);
+  if (architecture == "olmo2" && has("olmo2.attention.sliding_window"))
+    return family_of_folder("olmo3", file);
   constexpr int64_t kSigmoid = 2;
   if (architecture == "deepseek2" && model.has("deepseek2.expert_gating_func") &&
       model.number<int64_t>("deepseek2.expert_gating_func") == kSigmoid)

@@ -17,12 +17,13 @@ enum class Layers : uint8_t { all, dense, sparse };
 // How the content in GGUF differs from that in the folder.
 enum class Change : uint8_t {
   none,
-  turned,      // [inputs, outputs] in the folder, [outputs, inputs] in GGUF
-  exponent,    // the folder has the logarithm of the negated numbers
-  flat,        // the folder has an axis of 1 in the middle
-  row,         // [1, columns] in the folder, [columns] in GGUF
-  keys,        // of each head, the rows of keys of kv_b_proj, turned: [heads, rank, rows]
-  values,      // of each head, the rows of values of kv_b_proj: [heads, rows, rank]
+  turned,    // [inputs, outputs] in the folder, [outputs, inputs] in GGUF
+  exponent,  // the folder has the logarithm of the negated numbers
+  flat,      // the folder has an axis of 1 in the middle
+  row,       // [1, columns] in the folder, [columns] in GGUF
+  by_part,   // rows of q, k and v of each head in the folder; all of q, all of k, all of v in GGUF
+  keys,      // of each head, the rows of keys of kv_b_proj, turned: [heads, rank, rows]
+  values,    // of each head, the rows of values of kv_b_proj: [heads, rows, rank]
   both_halves  // kv_b_proj as it is, in old files; not written
 };
 
@@ -50,6 +51,17 @@ struct Family {
   bool permuted = false;       // rows of attn_q and attn_k: pairs of rope side by side in GGUF
   bool norm_plus_one = false;  // norms of GGUF are those of the folder, plus 1
   bool tied = false;           // without lm_head unless config.json says so
+  // The field of the eps of norms. Norms of another name than this one are LayerNorms.
+  std::string_view eps = "rms_norm_eps";
+  std::string_view activation = "silu";  // the only one that GGUF has for the family
+  double rope_part = 0;  // of a head that is rotated unless config.json says so; 0: always all
+
+  // Folders have the matrices of all experts in one tensor: see joint_experts.hpp.
+  bool joint_experts() const { return gguf == "gpt-oss" || gguf == "granitemoe"; }
+  bool is_gemma() const { return gguf.starts_with("gemma"); }
+  // Layers in front may have no experts.
+  bool has_dense_layers() const { return gguf == "deepseek2" || gguf == "glm4moe"; }
+  bool layer_norm() const { return eps != "rms_norm_eps"; }
 };
 
 // Throws TENON_UNSUPPORTED with the list of families.

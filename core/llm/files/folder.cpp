@@ -3,6 +3,7 @@
 #include "llm/files/folder.hpp"
 
 #include "llm/arch/config_reader.hpp"
+#include "llm/arch/text_part.hpp"
 #include "llm/files/matrix.hpp"
 
 namespace tenon::llm::files {
@@ -11,7 +12,7 @@ namespace {
 Json config_of(const std::string& folder) {
   auto config = read_object(folder + "/config.json");
   if (!config) throw Error(TENON_NOT_FOUND, folder + ": expected a folder with config.json");
-  return std::move(*config);
+  return text_part(*config, folder + "/config.json");
 }
 
 Quantization quantization_of(const Json& config, const std::string& file) {
@@ -19,27 +20,67 @@ Quantization quantization_of(const Json& config, const std::string& file) {
   return read_quantization(reader);
 }
 
+// Weights of MXFP4 are those of experts, see joint_experts.hpp.
+Quantization without_experts(Quantization q) {
+  return q.layout == Quantization::Layout::mxfp4 ? Quantization() : q;
+}
+
 }  // namespace
 
 ModelFolder::ModelFolder(const std::string& path)
     : path_(path),
       config_(config_of(path)),
-      tensors_from_(path, quantization_of(config_, config_file())),
+      tensors_from_(path, without_experts(quantization_of(config_, config_file()))),
       empty_biases_(tensors_from_.empty_biases()) {
   const Quantization quantization = quantization_of(config_, config_file());
   config_.erase("quantization_config");
-  for (const auto& [name, place] : tensors_from_.places)
-    tensors_.emplace(name, Entry{.name = name, .type = place.entry.type, .data = place.entry.data});
+  for (const auto& [full, place] : tensors_from_.places)
+    if (const std::string name = text_tensor(full); !name.empty())
+      tensors_.emplace(name,
+                       Entry{.name = name, .type = place.entry.type, .data = place.entry.data});
   // Layers of GPT-2 have [inputs, outputs], and packed weights of them outputs first, as all do.
   const bool turned = quantization.layout != Quantization::Layout::scaled &&
                       field<std::string>(config_, "model_type", config_file()) == "gpt2";
-  for (const auto& [name, weight] : tensors_from_.encoded) {
+  for (const auto& [full, weight] : tensors_from_.encoded) {
+    const std::string name = text_tensor(full);
+    if (name.empty()) continue;
     const int64_t r = weight->rows, c = weight->columns;
     tensors_.emplace(name, Entry{.name = name,
                                  .type = {f32, turned ? std::vector{c, r} : std::vector{r, c}},
                                  .encoded = weight.get(),
                                  .turned = turned,
                                  .encoded_bytes = static_cast<uint64_t>(r * c)});
+  }
+  take_apart(joint_layout(field<std::string>(config_, "model_type", config_file()).value_or("")));
+}
+
+void ModelFolder::take_apart(JointLayout layout) {
+  std::vector<Safetensors::Entry> entries;
+  for (const auto& [name, place] : tensors_from_.places) {
+    entries.push_back(place.entry);
+    entries.back().name = text_tensor(name);
+  }
+  std::set<std::string, std::less<>> used;
+  std::vector<JointPart> found;
+  try {
+    found = joint_parts(layout, field<int64_t>(config_, "hidden_size", config_file()).value_or(0),
+                        entries, used);
+  } catch (const Error& e) {
+    throw Error(e.code(), path_ + ": " + e.what());
+  }
+  for (const std::string& name : used) tensors_.erase(name);
+  const auto add = [&](const std::string& name, std::unique_ptr<EncodedWeight> weight) {
+    const int64_t r = weight->rows, c = weight->columns;
+    tensors_.emplace(name, Entry{.name = name,
+                                 .type = {f32, {r, c}},
+                                 .encoded = weight.get(),
+                                 .encoded_bytes = static_cast<uint64_t>(r * c)});
+    parts_.push_back(std::move(weight));
+  };
+  for (const JointPart& part : found) {
+    if (part.bias) add(part.name(), part.matrices(0, part.count));
+    for (int64_t e = 0; !part.bias && e < part.count; ++e)
+      add(part.name_of(e), part.matrices(e, 1));
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Hugging Face folder: config.json, and the tensors of its safetensors files, mapped. Weights that
-// are quantized have the names and dims of the same folder before.
+// are quantized have the names and dims of the same folder before. Of a model that reads more than
+// text, the language model alone.
 #pragma once
 
 #include <map>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "llm/arch/joint_experts.hpp"
 #include "llm/arch/quantized_folder.hpp"
 #include "llm/files/json.hpp"
 
@@ -41,6 +43,8 @@ class ModelFolder {
   const Json& config() const { return config_; }
   std::string config_file() const { return path_ + "/config.json"; }
   bool quantized() const { return !tensors_from_.encoded.empty(); }
+  // Tensors of all experts were taken apart: an entry for each matrix, as other families have it.
+  bool has_joint_experts() const { return !parts_.empty(); }
   // Null if the folder has no such tensor.
   const Entry* find(const std::string& name) const;
   const std::map<std::string, Entry>& tensors() const { return tensors_; }
@@ -52,7 +56,10 @@ class ModelFolder {
  private:
   std::string path_;
   Json config_;
+  void take_apart(JointLayout layout);
+
   QuantizedFolder tensors_from_;
+  std::vector<std::unique_ptr<EncodedWeight>> parts_;
   std::set<std::string, std::less<>> empty_biases_;
   std::map<std::string, Entry> tensors_;
 };

@@ -7,56 +7,11 @@
 #include <cmath>
 
 #include "llm/files/config_keys.hpp"
+#include "llm/files/decoder_keys.hpp"
+#include "llm/files/key_fields.hpp"
 
 namespace tenon::llm::files {
 namespace {
-
-// Fields of config.json, and keys of the architecture that they become.
-class Fields {
- public:
-  Fields(GgufWriter& out, const Family& family, const Json& config, const std::string& file)
-      : out_(out), family_(family), config_(config), file_(file) {}
-
-  std::string key(std::string_view name) const {
-    return std::string(family_.gguf) + "." + std::string(name);
-  }
-  void set(std::string_view name, int64_t number) {
-    if (number < 0 || number > INT32_MAX) refuse(name, std::to_string(number), "0 to 2147483647");
-    out_.set(key(name), static_cast<uint32_t>(number));
-  }
-  void set_real(std::string_view name, double number) {
-    out_.set(key(name), static_cast<float>(number));
-  }
-  int64_t integer(std::string_view name, int64_t otherwise) const {
-    return field<int64_t>(config_, name, file_).value_or(otherwise);
-  }
-  bool flag(std::string_view name, bool otherwise) const {
-    return field<bool>(config_, name, file_).value_or(otherwise);
-  }
-  std::string text(std::string_view name, const char* otherwise) const {
-    return field<std::string>(config_, name, file_).value_or(otherwise);
-  }
-  int64_t size(std::string_view name) const { return need_size(config_, name, file_); }
-  void expect(std::string_view name, bool value) const {
-    if (flag(name, value) != value)
-      refuse(name, value ? "false" : "true", value ? "true" : "false");
-  }
-  [[noreturn]] void refuse(std::string_view name, const std::string& given,
-                           const std::string& expected) const {
-    throw Error(TENON_UNSUPPORTED, file_ + ": '" + std::string(name) + "': '" + given +
-                                       "' has no form in GGUF for this model_type; expected " +
-                                       expected);
-  }
-  double real(std::string_view name, double otherwise) const {
-    return field<double>(config_, name, file_).value_or(otherwise);
-  }
-
- private:
-  GgufWriter& out_;
-  const Family& family_;
-  const Json& config_;
-  const std::string& file_;
-};
 
 void set_gpt2(Fields f) {
   const int64_t dim = f.size("n_embd");
@@ -94,38 +49,6 @@ void set_mamba(Fields f) {
   if (const std::string act = f.text("hidden_act", "silu"); act != "silu")
     f.refuse("hidden_act", act, "silu");
 }
-
-// The reading side: keys of the file.
-class FileKeys {
- public:
-  FileKeys(const Gguf& model, const Family& family, const std::string& file)
-      : model_(model), prefix_(std::string(family.gguf) + "."), file_(file) {}
-
-  bool has(const std::string& name) const { return model_.has(prefix_ + name); }
-  int64_t integer(const std::string& name, int64_t otherwise = -1) const {
-    if (otherwise >= 0 && !has(name)) return otherwise;
-    const int64_t n = read<int64_t>(name);
-    if (n < 0 || n > INT32_MAX)
-      throw Error(TENON_CORRUPT, file_ + ": key '" + prefix_ + name + "' is " + std::to_string(n));
-    return n;
-  }
-  double real(const std::string& name) const {
-    return finite(read<float>(name), prefix_ + name, file_);
-  }
-  bool flag(const std::string& name) const { return has(name) && read<bool>(name); }
-
- private:
-  template <class T>
-  T read(const std::string& name) const {
-    try {
-      return model_.number<T>(prefix_ + name);
-    } catch (const Error& e) {
-      throw Error(e.code(), file_ + ": " + e.what());
-    }
-  }
-  const Gguf& model_;
-  const std::string prefix_, file_;
-};
 
 void read_gpt2(const FileKeys& k, Json& out) {
   out["n_positions"] = k.integer("context_length");
@@ -198,7 +121,8 @@ bool read_own_keys(const Gguf& model, const Family& family, const std::string& f
 void set_more_keys(GgufWriter& out, const Family& family, const Json& config,
                    const std::string& file) {
   Fields f(out, family, config, file);
-  if (family.gguf == "granite") {
+  set_decoder_keys(f, family, config, file);
+  if (family.gguf.starts_with("granite")) {
     f.set_real("attention.scale", f.real("attention_multiplier", 1));
     f.set_real("embedding_scale", f.real("embedding_multiplier", 1));
     f.set_real("residual_scale", f.real("residual_multiplier", 1));
@@ -226,7 +150,8 @@ void read_more_keys(const Gguf& model, const Family& family, const std::string& 
   const auto take = [&](const char* name, const char* field_name) {
     if (k.has(name)) out[field_name] = k.real(name);
   };
-  if (family.gguf == "granite") {
+  read_decoder_keys(model, family, file, out);
+  if (family.gguf.starts_with("granite")) {
     // Zero stands for the usual scale of attention.
     if (k.has("attention.scale") && k.real("attention.scale") > 0)
       take("attention.scale", "attention_multiplier");
@@ -317,21 +242,25 @@ void read_deepseek_keys(const Gguf& model, const Family& family, const std::stri
   out["topk_group"] = k.integer("expert_group_used_count", 1);
   out["topk_method"] = v3 ? "noaux_tc" : groups > 1 ? "group_limited_greedy" : "greedy";
   out["scoring_func"] = v3 ? "sigmoid" : "softmax";
-  // Layers behind the last one predict further tokens.
-  if (const int64_t more = k.integer("nextn_predict_layers", 0); more > 0) {
-    const int64_t layers = out["num_hidden_layers"].get<int64_t>();
-    if (more >= layers)
-      throw Error(TENON_CORRUPT, file + ": key 'deepseek2.nextn_predict_layers' is " +
-                                     std::to_string(more) + " of " + std::to_string(layers) +
-                                     " layers");
-    out["num_hidden_layers"] = layers - more;
-    out["num_nextn_predict_layers"] = more;
-  }
+  read_extra_layers(k, out);
+}
+
+void read_extra_layers(const FileKeys& k, Json& out) {
+  const int64_t more = k.integer("nextn_predict_layers", 0);
+  if (more == 0) return;
+  const int64_t layers = out["num_hidden_layers"].get<int64_t>();
+  if (more >= layers)
+    k.refuse("nextn_predict_layers",
+             std::to_string(more) + " of " + std::to_string(layers) + " layers");
+  out["num_hidden_layers"] = layers - more;
+  out["num_nextn_predict_layers"] = more;
 }
 
 int64_t dense_layers(const Json& config, const Family& family, const std::string& file) {
-  if (family.gguf != "deepseek2") return 0;
-  const int64_t otherwise = family.model_type == "deepseek_v3" ? 3 : 0;
+  if (!family.has_dense_layers()) return 0;
+  const int64_t otherwise = family.model_type == "deepseek_v3" ? 3
+                            : family.model_type == "glm4_moe"  ? 1
+                                                               : 0;
   return field<int64_t>(config, "first_k_dense_replace", file).value_or(otherwise);
 }
 

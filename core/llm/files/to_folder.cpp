@@ -44,9 +44,13 @@ class ToFolder {
                                          : dtype_ == f16 ? "float16"
                                                          : "bfloat16",
                                          file_);
-    if (family_.permuted) {
+    if (family_.joint_experts())
+      throw Error(TENON_UNSUPPORTED, file_ + ": models of model_type '" +
+                                         std::string(family_.model_type) +
+                                         "' are converted to GGUF only; expected another one");
+    if (family_.permuted || family_.gguf == "gptneox") {
       heads_ = need_size(config, "num_attention_heads", file_);
-      kv_heads_ = need_size(config, "num_key_value_heads", file_);
+      kv_heads_ = field<int64_t>(config, "num_key_value_heads", file_).value_or(heads_);
     }
     plan(need_size(config, family_.gguf == "gpt2" ? "n_layer" : "num_hidden_layers", file_),
          field<int64_t>(config, "num_nextn_predict_layers", file_).value_or(0));
@@ -94,7 +98,8 @@ class ToFolder {
                   .source = source,
                   .dims = dims_back(pair.change, t.dims, source),
                   .change = pair.change};
-        if (p.dims.size() == 1 && p.change != Change::exponent) p.change = Change::none;  // a bias
+        if (p.dims.size() == 1 && p.change != Change::exponent && p.change != Change::by_part)
+          p.change = Change::none;  // a bias
         if (pair.change == Change::keys) {
           p.change = pair.change;
           p.values = numbered("blk.*.attn_v_b.weight", layer);
@@ -177,7 +182,7 @@ class ToFolder {
         numbers =
             joined_halves(numbers, t.dims, gguf_decode<float>(gguf_format(v.type), v.data), v.dims);
       } else {
-        numbers = changed_back(p.change, std::move(numbers), t.dims, p.source);
+        numbers = changed_back(p.change, std::move(numbers), t.dims, {.heads = heads_}, p.source);
       }
       if (p.changes) options_.changes->add(p.name, p.dims, numbers);
       detail::check(tenon_convert(f32, numbers.data(), dtype_, out->data(), numbers.size()));

@@ -57,21 +57,27 @@ class ToGguf {
     if (model_.layers > 4096)
       throw Error(TENON_UNSUPPORTED, config_file_ + ": '" + layers + "' is " +
                                          std::to_string(model_.layers) + "; expected at most 4096");
+    dense_layers_ = dense_layers(config_, family_, config_file_);
+    if (family_.gguf == "gptneox")
+      rows_.heads = need_size(config_, "num_attention_heads", config_file_);
     if (family_.gguf == "deepseek2") {
-      dense_layers_ = dense_layers(config_, family_, config_file_);
       rows_ = {need_size(config_, "num_attention_heads", config_file_),
                need_size(config_, "qk_nope_head_dim", config_file_),
                need_size(config_, "v_head_dim", config_file_)};
     }
     if (!family_.experts.empty()) {
-      const char* count = family_.gguf == "deepseek2"             ? "n_routed_experts"
+      const char* count = family_.has_dense_layers()              ? "n_routed_experts"
                           : config_.contains("num_local_experts") ? "num_local_experts"
                                                                   : "num_experts";
       model_.experts = need_size(config_, count, config_file_);
       if (model_.experts > 4096)
         throw Error(TENON_UNSUPPORTED, config_file_ + ": '" + count + "': expected at most 4096");
     }
-    model_.tied = folder_.find("lm_head.weight") == nullptr ||
+    // Newer files of GPT-NeoX have the usual name, too.
+    for (const NamePair& pair : family_.names)
+      if (pair.gguf == "output" && folder_.find(std::string(pair.folder) + ".weight")) head_ = pair;
+    const std::string head = std::string(head_.folder) + ".weight";
+    model_.tied = folder_.find(head) == nullptr ||
                   field<bool>(config_, "tie_word_embeddings", config_file_).value_or(family_.tied);
   }
 
@@ -130,7 +136,7 @@ class ToGguf {
   void plan() {
     for (const NamePair& pair : family_.names)
       if (pair.folder.find('*') == pair.folder.npos && pair.gguf != "output") add(pair, 0);
-    if (!model_.tied) add({"lm_head", "output"}, 0);
+    if (!model_.tied) add(head_, 0);
     if (folder_.find("lm_head.weight")) used_.insert("lm_head.weight");
     for (RopeTensor& t : rope_tensors(config_, config_file_)) {
       const auto count = static_cast<int64_t>(t.numbers.size());
@@ -168,8 +174,9 @@ class ToGguf {
   // Tables that are computed; GPT-2's masks; layers that predict further tokens.
   bool is_harmless(const std::string& name) const {
     if (name.ends_with("rotary_emb.inv_freq") || folder_.is_empty_bias(name)) return true;
-    if (family_.gguf == "gpt2")
-      return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+    if (family_.gguf == "gpt2" || family_.gguf == "gptneox")
+      return name.ends_with(".attention.bias") || name.ends_with(".attention.masked_bias") ||
+             name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
     const int64_t more =
         field<int64_t>(config_, "num_nextn_predict_layers", config_file_).value_or(0);
     for (int64_t i = 0; i < more && i < 64; ++i)
@@ -188,7 +195,8 @@ class ToGguf {
                 .sources = {entry},
                 .change = pair.change};
       p.dims = changed_dims(pair.change, entry->type.dims, rows_, name);
-      if (p.dims.size() == 1 && p.change != Change::exponent) p.change = Change::none;  // a bias
+      if (p.dims.size() == 1 && p.change != Change::exponent && p.change != Change::by_part)
+        p.change = Change::none;  // a bias
       const bool q = pair.gguf.ends_with("attn_q"), k = pair.gguf.ends_with("attn_k");
       if (family_.permuted && (q || k)) {
         p.heads = need_size(config_, "num_attention_heads", config_file_);
@@ -226,7 +234,8 @@ class ToGguf {
 
   void choose_format(Planned& p, int64_t layer) const {
     bool plain = p.dims.size() < 2;
-    for (const char* part : {"ffn_gate_inp.", "position_embd.", "ssm_conv1d.", "ssm_a"})
+    for (const char* part :
+         {"ffn_gate_inp.", "position_embd.", "ssm_conv1d.", "ssm_a", "_norm.", ".bias"})
       plain = plain || p.name.find(part) != p.name.npos;
     p.format = plain ? gguf_format("F32") : format_in(mix_, model_, p.name, layer, p.dims.back());
   }
@@ -334,6 +343,7 @@ class ToGguf {
   GgufWriter out_;
   std::string mix_;
   MixModel model_;
+  NamePair head_{"lm_head", "output"};
   int64_t dense_layers_ = 0;  // in front of those with experts; 0 also where all layers are dense
   HeadRows rows_;
   std::vector<Planned> planned_;

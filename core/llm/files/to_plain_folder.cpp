@@ -28,6 +28,11 @@ class ToPlainFolder {
                   "--type " + type_ +
                       ": expected F32, F16 or BF16 for a folder; hint: a name "
                       "that ends with .gguf makes a GGUF file");
+    if (from_.has_joint_experts())
+      throw Error(TENON_UNSUPPORTED, from + ": models of model_type '" +
+                                         std::string(model_.architecture->model_type) +
+                                         "' are converted to GGUF only; expected a name that ends "
+                                         "with .gguf");
     std::error_code error;
     if (fs::equivalent(from, to, error))
       throw Error(TENON_INVALID_ARGUMENT, to + ": expected another folder than that of the model");

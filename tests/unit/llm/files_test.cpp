@@ -240,62 +240,6 @@ TEST_SUITE("llm/files") {
     CHECK(refusal("deepseek_v2", biased).starts_with("config.json: 'attention_bias': 'true'"));
   }
 
-  TEST_CASE("config: models near Llama") {
-    const Json factors{{"embedding_multiplier", 12.0},
-                       {"residual_multiplier", 0.22},
-                       {"attention_multiplier", 0.1},
-                       {"logits_scaling", 8.0}};
-    Json c = there_and_back("granite", factors);
-    for (const auto& [key, value] : factors.items()) CHECK(c[key] == value);
-    const Json rope{
-        {"rope_type", "yarn"},        {"factor", 16.0}, {"original_max_position_embeddings", 256},
-        {"beta_fast", 24.0},          {"mscale", 1.0},  {"mscale_all_dim", 0.5},
-        {"llama_4_scaling_beta", 0.1}};
-    CHECK(there_and_back("ministral3", {{"rope_scaling", rope}})["rope_scaling"] == rope);
-    CHECK(there_and_back("smollm3", Json::object())["rope_theta"] == 2e6);
-    CHECK(there_and_back("gemma3_text", Json::object())["rope_theta"] == 1e6);
-    CHECK(there_and_back("llama", Json::object())["rope_theta"] == 1e4);
-    const Json plain{{"rope_type", "default"}};
-    CHECK(there_and_back("ministral3", {{"rope_scaling", plain}})["rope_scaling"] == plain);
-    Json short_rope = {{"rope_type", "yarn"}, {"factor", 16.0}};
-    c = there_and_back("llama",
-                       {{"rope_scaling", short_rope}, {"original_max_position_embeddings", 256}});
-    CHECK(c["rope_scaling"]["original_max_position_embeddings"] == 256);
-    short_rope.erase("factor");
-    c = there_and_back("llama", {{"rope_scaling", short_rope},
-                                 {"max_position_embeddings", 2048},
-                                 {"original_max_position_embeddings", 256}});
-    CHECK(c["rope_scaling"]["factor"] == 8.0);
-    c = there_and_back("qwen2_moe", {{"num_experts", 8},
-                                     {"num_experts_per_tok", 2},
-                                     {"moe_intermediate_size", 48},
-                                     {"shared_expert_intermediate_size", 56}});
-    CHECK(c["shared_expert_intermediate_size"] == 56);
-    CHECK(c["num_experts"] == 8);
-    CHECK(c["norm_topk_prob"] == false);
-    c = there_and_back("gemma", {{"head_dim", 16}});
-    CHECK(c["hidden_act"] == "gelu_pytorch_tanh");
-    CHECK_FALSE(c.contains("query_pre_attn_scalar"));
-    CHECK(there_and_back("smollm3", {{"no_rope_layer_interval", 4}})["hidden_act"] == "silu");
-    CHECK(there_and_back("olmo2", {{"rope_theta", 5e5}})["architectures"][0] == "Olmo2ForCausalLM");
-
-    CHECK(refusal("smollm3", {{"no_rope_layers", {1, 0, 1, 1}}})
-              .starts_with("config.json: 'no_rope_layers': 'other layers' has no form in GGUF"));
-    CHECK(refusal("smollm3", {{"no_rope_layer_interval", 3}}).find("'no_rope_layers'") !=
-          std::string::npos);
-    CHECK(refusal("qwen2_moe", {{"num_experts", 8},
-                                {"num_experts_per_tok", 2},
-                                {"moe_intermediate_size", 48},
-                                {"norm_topk_prob", true}})
-              .starts_with("config.json: 'norm_topk_prob': 'true' has no form in GGUF"));
-    CHECK(refusal("gemma", {{"hidden_act", "gelu"}})
-              .starts_with("config.json: 'hidden_act': 'gelu' has no form in GGUF"));
-    Json bad = rope;
-    bad["mscale"] = 0.5;
-    CHECK(refusal("ministral3", {{"rope_scaling", bad}}) ==
-          "config.json: 'mscale': expected 1, or 0 without mscale_all_dim");
-  }
-
   TEST_CASE("contents that differ: turned, the halves of kv_b_proj, logarithms, an axis of 1") {
     const HeadRows rows{.heads = 2, .keys = 1, .values = 2};
     // Two heads of three rows of two columns.
@@ -323,12 +267,12 @@ TEST_SUITE("llm/files") {
     CHECK(changed_dims(Change::turned, {2, 3}, {}, "w") == std::vector<int64_t>{3, 2});
     CHECK(changed(Change::turned, {1, 2, 3, 4, 5, 6}, {2, 3}, {}) ==
           std::vector<float>{1, 4, 2, 5, 3, 6});
-    CHECK(changed_back(Change::turned, {1, 4, 2, 5, 3, 6}, {3, 2}, "w") ==
+    CHECK(changed_back(Change::turned, {1, 4, 2, 5, 3, 6}, {3, 2}, {}, "w") ==
           std::vector<float>{1, 2, 3, 4, 5, 6});
     CHECK(changed(Change::turned, {1, 2}, {2}, {}) == std::vector<float>{1, 2});  // a bias
     CHECK(changed(Change::exponent, {0}, {1}, {}) == std::vector<float>{-1});
-    CHECK(changed_back(Change::exponent, {-1}, {1}, "w") == std::vector<float>{0});
-    CHECK_THROWS_WITH_AS(changed_back(Change::exponent, {1}, {1}, "w"),
+    CHECK(changed_back(Change::exponent, {-1}, {1}, {}, "w") == std::vector<float>{0});
+    CHECK_THROWS_WITH_AS(changed_back(Change::exponent, {1}, {1}, {}, "w"),
                          "tensor 'w': expected numbers below 0", Error);
     CHECK(changed_dims(Change::flat, {8, 1, 4}, {}, "w") == std::vector<int64_t>{8, 4});
     CHECK(dims_back(Change::flat, {8, 4}, "w") == std::vector<int64_t>{8, 1, 4});
@@ -338,6 +282,15 @@ TEST_SUITE("llm/files") {
     CHECK(dims_back(Change::row, {4}, "w") == std::vector<int64_t>{1, 4});
     CHECK_THROWS_AS(changed_dims(Change::row, {2, 4}, {}, "w"), Error);
     CHECK_THROWS_AS(dims_back(Change::row, {1, 4}, "w"), Error);
+    // Rows q0 k0 v0 q1 k1 v1 of two heads become q0 q1 k0 k1 v0 v1; a bias, too.
+    const std::vector<float> by_part = changed(Change::by_part, w, dims, rows);
+    CHECK(by_part == std::vector<float>{0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11});
+    CHECK(changed_back(Change::by_part, by_part, dims, rows, "w") == w);
+    CHECK(changed(Change::by_part, {0, 1, 2, 3, 4, 5}, {6}, rows) ==
+          std::vector<float>{0, 3, 1, 4, 2, 5});
+    CHECK_THROWS_WITH_AS(changed_dims(Change::by_part, {4, 2}, rows, "w"),
+                         "tensor 'w': expected rows of q, k and v of each of 2 heads", Error);
+    CHECK_THROWS_AS(changed_back(Change::by_part, w, {4, 3}, rows, "w"), Error);
   }
 
   TEST_CASE("config: what llama.cpp's converter leaves out or writes as 0") {

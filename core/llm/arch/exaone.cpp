@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// EXAONE 4: norms behind attention and MLP, norms of q and k, and rope in layers with a window only.
+#include "llm/arch/families.hpp"
+
+namespace tenon::llm {
+namespace {
+
+// A number, or a text of one letter for each layer of a period: L has the window, G sees all.
+std::vector<bool> read_pattern(ConfigReader& r) {
+  constexpr const char* kKey = "sliding_window_pattern";
+  std::vector<bool> out;
+  if (r.is_text(kKey)) {
+    for (const char c : r.text(kKey)) {
+      if (c != 'L' && c != 'G') r.refuse(kKey, "a number, or letters L and G");
+      out.push_back(c == 'L');
+    }
+    if (out.empty()) r.refuse(kKey, "a number, or letters L and G");
+    return out;
+  }
+  out.assign(static_cast<size_t>(r.size(kKey, 4, 4096)), true);
+  out.back() = false;
+  return out;
+}
+
+void read(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c, {.norm_eps = 1e-5});
+  c.rope = read_rope(r, c.head_dim, c.context);
+  c.qk_norm = true;
+  if (r.is_null("sliding_window")) {  // then all layers see all, and have rope
+    r.ignore({"sliding_window", "sliding_window_pattern", "layer_types"});
+    return;
+  }
+  c.window = r.size("sliding_window", 4096, int64_t{1} << 30);
+  const std::vector<bool> pattern = read_pattern(r);
+  if (r.has("layer_types")) {
+    read_layer_types(r, c, nullptr);
+  } else {
+    for (size_t i = 0; i < c.local.size(); ++i) c.local[i] = pattern[i % pattern.size()];
+  }
+  for (const bool local : c.local) c.no_rope.push_back(!local);
+}
+
+Value hidden(Step& p) {
+  const ModelConfig& c = p.c;
+  Value x = p.embed("model.embed_tokens");
+  for (int64_t i = 0; i < c.layers; ++i) {
+    const std::string name = "model.layers." + std::to_string(i);
+    const Value first = x;
+    const auto add = [&](Value more, const char* norm) {
+      x = p.binary("add", x, p.norm(more, name + norm, c.dim));
+    };
+    add(decoder_attention(p, x, i, name, {}), ".post_attention_layernorm");
+    add(decoder_mlp(p, x, name + ".mlp", c.ffn, {}), ".post_feedforward_layernorm");
+    x = p.layer_end(first, x);
+  }
+  return x;
+}
+
+}  // namespace
+
+const Architecture kExaone4 = {"exaone4", "Exaone4ForCausalLM", read,
+                               hidden,    decoder_norm,         decoder_head};
+
+}  // namespace tenon::llm

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// GLM-4: neighbours of a part of each head rotated, one product for gate and up. Its second generation
+// also has norms behind attention and MLP. GLM-4.5: experts as DeepSeek-V3 chooses them.
+#include "llm/arch/families.hpp"
+
+namespace tenon::llm {
+namespace {
+
+void read(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c, {.norm_eps = 0.00000015625, .head_dim = 128});
+  c.qkv_bias = r.flag("attention_bias", true);
+  c.rope = read_rope(r, c.head_dim, c.context, 1e4, 0.5);
+  c.rope_interleaved = true;
+}
+
+void read_moe(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c, {.norm_eps = 1e-5});
+  c.qkv_bias = r.flag("attention_bias", false);
+  c.qk_norm = r.flag("use_qk_norm", false);
+  c.rope = read_rope(r, c.head_dim, c.context, 1e4, 0.5);
+  MoeConfig& m = c.moe;
+  m.experts = r.size("n_routed_experts", 128, 1 << 16);
+  m.per_token = r.size("num_experts_per_tok", 8, m.experts);
+  m.ffn = r.size("moe_intermediate_size", 1408);
+  const int64_t shared = r.integer("n_shared_experts", 1);
+  if (shared < 0 || shared > 64) r.refuse("n_shared_experts", "0 to 64");
+  m.shared_ffn = m.ffn * shared;
+  m.scaling = r.positive("routed_scaling_factor", 1);
+  m.normalize = r.flag("norm_topk_prob", true);
+  m.score = "sigmoid", m.correction_bias = true;
+  m.groups = r.size("n_group", 1, m.experts);
+  m.groups_per_token = r.size("topk_group", 1, m.groups);
+  if (m.experts % m.groups != 0) r.refuse("n_group", "a divisor of n_routed_experts");
+  const int64_t of_group = m.experts / m.groups;
+  if (m.per_token > m.groups_per_token * of_group)
+    r.refuse("num_experts_per_tok", "at most the experts of topk_group groups");
+  if (m.groups > 1 && of_group > 1) m.group_score = "top2_sum";
+  const int64_t dense = r.integer("first_k_dense_replace", 1);
+  for (int64_t i = 0; i < c.layers; ++i) c.sparse[static_cast<size_t>(i)] = i >= dense;
+  // Layers that predict further tokens.
+  const char* const more = r.has("num_mtp_layers") ? "num_mtp_layers" : "num_nextn_predict_layers";
+  c.extra_layers = r.integer(more, 1);
+  r.ignore({"scoring_func", "topk_method"});
+}
+
+Value mlp(Step& p, Value normed, const std::string& name, Value residual) {
+  const ModelConfig& c = p.c;
+  const Value both = p.project(normed, name + ".gate_up_proj", c.dim, 2 * c.ffn);
+  return p.project(p.gated(both, {}, c.activation, name + ".act"), name + ".down_proj", c.ffn,
+                   c.dim, false, residual);
+}
+
+Value packed_mlp(Step& p, Value normed, int64_t, const std::string& name, Value residual) {
+  return mlp(p, normed, name + ".mlp", residual);
+}
+
+Value hidden(Step& p) { return decoder_layers(p, decoder_attention, packed_mlp); }
+
+Value hidden4(Step& p) {
+  const ModelConfig& c = p.c;
+  Value x = p.embed("model.embed_tokens");
+  for (int64_t i = 0; i < c.layers; ++i) {
+    const std::string name = "model.layers." + std::to_string(i);
+    const Value first = x;
+    const auto add = [&](Value more, const char* norm) {
+      x = p.binary("add", x, p.norm(more, name + norm, c.dim));
+    };
+    add(decoder_attention(p, p.norm(x, name + ".input_layernorm", c.dim), i, name, {}),
+        ".post_self_attn_layernorm");
+    add(mlp(p, p.norm(x, name + ".post_attention_layernorm", c.dim), name + ".mlp", {}),
+        ".post_mlp_layernorm");
+    x = p.layer_end(first, x);
+  }
+  return x;
+}
+
+}  // namespace
+
+const Architecture kGlm = {"glm", "GlmForCausalLM", read, hidden, decoder_norm, decoder_head};
+const Architecture kGlm4 = {"glm4", "Glm4ForCausalLM", read, hidden4, decoder_norm, decoder_head};
+const Architecture kGlm4Moe = {"glm4_moe",     "Glm4MoeForCausalLM", read_moe,
+                               decoder_hidden, decoder_norm,         decoder_head};
+
+}  // namespace tenon::llm

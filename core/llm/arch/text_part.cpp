@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// The language models inside of models that read images or sounds.
+#include "llm/arch/text_part.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "llm/arch/config.hpp"
+
+namespace tenon::llm {
+namespace {
+
+struct Wrapper {
+  std::string_view model_type;
+  std::string_view text;  // model_type of the text, unless text_config names it
+};
+constexpr Wrapper kWrappers[] = {
+    {"gemma3", "gemma3_text"}, {"mistral3", "mistral"},      {"qwen2_vl", "qwen2"},
+    {"qwen2_5_vl", "qwen2"},   {"qwen3_vl", "qwen3"},        {"qwen3_vl_moe", "qwen3_moe"},
+    {"llava", "llama"},        {"llava_next", "llama"},      {"llava_onevision", "qwen2"},
+    {"idefics3", "llama"},     {"smolvlm", "llama"},         {"internvl", "qwen2"},
+    {"aya_vision", "cohere2"}, {"cohere2_vision", "cohere2"}};
+// Names that a text_config has for a model that also exists alone.
+constexpr std::array<std::string_view, 2> kSame[] = {{"qwen2_vl_text", "qwen2"},
+                                                     {"qwen2_5_vl_text", "qwen2"},
+                                                     {"qwen3_vl_text", "qwen3"},
+                                                     {"qwen3_vl_moe_text", "qwen3_moe"}};
+
+// What text_config leaves out has the value of the class. These are what published files leave out.
+Json defaults(std::string_view type) {
+  if (type == "gemma3_text")
+    return {{"vocab_size", 262208},      {"hidden_size", 2304},
+            {"intermediate_size", 9216}, {"num_hidden_layers", 26},
+            {"num_attention_heads", 8},  {"num_key_value_heads", 4},
+            {"head_dim", 256},           {"max_position_embeddings", 131072}};
+  if (type == "llama")
+    return {{"vocab_size", 32000},        {"hidden_size", 4096},
+            {"intermediate_size", 11008}, {"num_hidden_layers", 32},
+            {"num_attention_heads", 32},  {"max_position_embeddings", 2048}};
+  if (type == "mistral")
+    return {{"vocab_size", 32000},
+            {"hidden_size", 4096},
+            {"intermediate_size", 14336},
+            {"num_hidden_layers", 32},
+            {"num_attention_heads", 32},
+            {"num_key_value_heads", 8},
+            {"max_position_embeddings", 131072}};
+  return Json::object();
+}
+
+// Keys of text_config or beside it that do not concern text.
+constexpr std::string_view kOthers[] = {
+    "vision_config",         "audio_config",           "image_token_id",      "video_token_id",
+    "vision_start_token_id", "vision_end_token_id",    "vision_token_id",     "image_token_index",
+    "_flash_attn_2_enabled", "is_llama_config",        "neftune_noise_alpha", "perceiver_config",
+    "pixel_shuffle_factor",  "transformers.js_config", "use_resampler",       "rope_interleaved"};
+
+// Where all tokens are text, the positions of the three sections of Qwen's rope are equal.
+void without_sections(Json& config) {
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const auto rope = config.find(key);
+    if (rope == config.end() || !rope->is_object()) continue;
+    for (const char* part : {"mrope_section", "mrope_interleaved"}) rope->erase(part);
+    for (const char* type : {"type", "rope_type"})
+      if (rope->contains(type) && (*rope)[type] == "mrope") (*rope)[type] = "default";
+  }
+}
+
+std::string text_of(const Json& config, const char* key) {
+  const auto at = config.find(key);
+  return at != config.end() && at->is_string() ? at->get<std::string>() : std::string();
+}
+
+}  // namespace
+
+Json text_part(const Json& config, const std::string& file) {
+  const std::string type = text_of(config, "model_type");
+  const auto wrapper = std::ranges::find(kWrappers, type, &Wrapper::model_type);
+  const auto inner = config.find("text_config");
+  const bool has_inner = inner != config.end() && inner->is_object();
+  if (wrapper == std::end(kWrappers)) return config;
+  const bool flat =
+      type == "qwen2_vl" || type == "qwen2_5_vl";  // older files of these have no text_config
+  if (!has_inner && !flat)
+    throw Error(TENON_CORRUPT,
+                file + ": 'text_config' is missing; expected the language model of '" + type + "'");
+  Json out = has_inner ? *inner : config;
+  std::string text = has_inner ? text_of(*inner, "model_type") : std::string();
+  for (const auto& [name, same] : kSame)
+    if (text == name) text = same;
+  if (text.empty()) text = wrapper->text;
+  for (const std::string_view key : kOthers) out.erase(std::string(key));
+  const Json usual = defaults(text);
+  for (const auto& [key, value] : usual.items())
+    if (!out.contains(key)) out[key] = value;
+  if (has_inner) {
+    // Beside text_config, these count more; where it has no dtype, that beside it counts.
+    for (const char* key : {"tie_word_embeddings", "eos_token_id", "quantization_config"})
+      if (config.contains(key) && !config[key].is_null()) out[key] = config[key];
+    if (!out.contains("dtype") && !out.contains("torch_dtype"))
+      for (const char* key : {"dtype", "torch_dtype"})
+        if (config.contains(key)) out[key] = config[key];
+  }
+  // These always divide the weights of a token's experts by their sum.
+  if (type == "qwen3_vl_moe") out["norm_topk_prob"] = true;
+  without_sections(out);
+  out["model_type"] = text;
+  out.erase("architectures");
+  for (const Architecture* a : architectures())
+    if (a->model_type == text) out["architectures"] = {a->class_name};
+  return out;
+}
+
+std::string text_tensor(const std::string& name) {
+  for (const std::string_view other :
+       {"vision_tower.", "multi_modal_projector.", "visual.", "vision_model.", "connector.",
+        "image_newline", "audio_tower."})
+    if (name.starts_with(other) || name.starts_with("model." + std::string(other))) return {};
+  for (const std::string_view text : {"language_model.model.", "model.language_model.model.",
+                                      "model.language_model.", "model.text_model."})
+    if (name.starts_with(text)) return "model." + name.substr(text.size());
+  constexpr std::string_view kWhole = "language_model.";
+  return name.starts_with(kWhole) ? name.substr(kWhole.size()) : name;
+}
+
+std::vector<std::string> wrapped_names(const std::string& name) {
+  if (!name.starts_with("model.")) return {"language_model." + name};
+  const std::string rest = name.substr(6);
+  return {"language_model." + name, "model.language_model." + rest, "model.text_model." + rest};
+}
+
+}  // namespace tenon::llm

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// The configuration of single families as keys of GGUF and back.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+
+#include "llm/files/config_keys.hpp"
+
+using namespace tenon;
+using namespace tenon::llm::files;
+
+namespace {
+
+struct Folder {
+  std::string path;
+  Folder() {
+    char name[] = "/tmp/tenon-files-XXXXXX";
+    path = mkdtemp(name);
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+};
+
+Json config(const Json& changes) {
+  Json out{{"hidden_size", 64},        {"intermediate_size", 96},        {"num_hidden_layers", 12},
+           {"num_attention_heads", 4}, {"num_key_value_heads", 2},       {"vocab_size", 32},
+           {"rms_norm_eps", 1e-5},     {"max_position_embeddings", 4096}};
+  out.update(changes);
+  return out;
+}
+
+// config.json of the file that the configuration becomes.
+Json there_and_back(const std::string& model_type, const Json& changes) {
+  const Folder folder;
+  const std::string path = folder.path + "/m.gguf", file = "config.json";
+  const Family& family = family_of_folder(model_type, file);
+  Json from = config(changes);
+  from["model_type"] = model_type;
+  GgufWriter out(path);
+  out.set("general.architecture", family.gguf);
+  set_config_keys(out, family, from, file);
+  for (const RopeTensor& t : rope_tensors(from, file))
+    out.add(t.name, gguf_format("F32"), {static_cast<int64_t>(t.numbers.size())});
+  for (const RopeTensor& t : rope_tensors(from, file))
+    out.content(std::as_bytes(std::span(t.numbers)));
+  out.commit();
+  const Gguf model(path);
+  CHECK((family.gguf == "llama" || family_of_gguf(model, path).model_type == model_type));
+  return config_from_keys(model, family, "float32", path);
+}
+
+std::string refusal(const std::string& model_type, const Json& changes) {
+  try {
+    there_and_back(model_type, changes);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "converted";
+}
+
+}  // namespace
+
+TEST_SUITE("llm/files families") {
+  TEST_CASE("config: models near Llama") {
+    const Json factors{{"embedding_multiplier", 12.0},
+                       {"residual_multiplier", 0.22},
+                       {"attention_multiplier", 0.1},
+                       {"logits_scaling", 8.0}};
+    Json c = there_and_back("granite", factors);
+    for (const auto& [key, value] : factors.items()) CHECK(c[key] == value);
+    const Json rope{
+        {"rope_type", "yarn"},        {"factor", 16.0}, {"original_max_position_embeddings", 256},
+        {"beta_fast", 24.0},          {"mscale", 1.0},  {"mscale_all_dim", 0.5},
+        {"llama_4_scaling_beta", 0.1}};
+    CHECK(there_and_back("ministral3", {{"rope_scaling", rope}})["rope_scaling"] == rope);
+    CHECK(there_and_back("smollm3", Json::object())["rope_theta"] == 2e6);
+    CHECK(there_and_back("gemma3_text", Json::object())["rope_theta"] == 1e6);
+    CHECK(there_and_back("llama", Json::object())["rope_theta"] == 1e4);
+    const Json plain{{"rope_type", "default"}};
+    CHECK(there_and_back("ministral3", {{"rope_scaling", plain}})["rope_scaling"] == plain);
+    Json short_rope = {{"rope_type", "yarn"}, {"factor", 16.0}};
+    c = there_and_back("llama",
+                       {{"rope_scaling", short_rope}, {"original_max_position_embeddings", 256}});
+    CHECK(c["rope_scaling"]["original_max_position_embeddings"] == 256);
+    short_rope.erase("factor");
+    c = there_and_back("llama", {{"rope_scaling", short_rope},
+                                 {"max_position_embeddings", 2048},
+                                 {"original_max_position_embeddings", 256}});
+    CHECK(c["rope_scaling"]["factor"] == 8.0);
+    c = there_and_back("qwen2_moe", {{"num_experts", 8},
+                                     {"num_experts_per_tok", 2},
+                                     {"moe_intermediate_size", 48},
+                                     {"shared_expert_intermediate_size", 56}});
+    CHECK(c["shared_expert_intermediate_size"] == 56);
+    CHECK(c["num_experts"] == 8);
+    CHECK(c["norm_topk_prob"] == false);
+    c = there_and_back("gemma", {{"head_dim", 16}});
+    CHECK(c["hidden_act"] == "gelu_pytorch_tanh");
+    CHECK_FALSE(c.contains("query_pre_attn_scalar"));
+    CHECK(there_and_back("smollm3", {{"no_rope_layer_interval", 4}})["hidden_act"] == "silu");
+    CHECK(there_and_back("olmo2", {{"rope_theta", 5e5}})["architectures"][0] == "Olmo2ForCausalLM");
+
+    CHECK(refusal("smollm3", {{"no_rope_layers", {1, 0, 1, 1}}})
+              .starts_with("config.json: 'no_rope_layers': 'other layers' has no form in GGUF"));
+    CHECK(refusal("smollm3", {{"no_rope_layer_interval", 3}}).find("'no_rope_layers'") !=
+          std::string::npos);
+    CHECK(refusal("qwen2_moe", {{"num_experts", 8},
+                                {"num_experts_per_tok", 2},
+                                {"moe_intermediate_size", 48},
+                                {"norm_topk_prob", true}})
+              .starts_with("config.json: 'norm_topk_prob': 'true' has no form in GGUF"));
+    CHECK(refusal("gemma", {{"hidden_act", "gelu"}})
+              .starts_with("config.json: 'hidden_act': 'gelu' has no form in GGUF"));
+    Json bad = rope;
+    bad["mscale"] = 0.5;
+    CHECK(refusal("ministral3", {{"rope_scaling", bad}}) ==
+          "config.json: 'mscale': expected 1, or 0 without mscale_all_dim");
+  }
+
+  TEST_CASE("config: LayerNorms, parts of rope, windows in some layers, limits") {
+    Json c = there_and_back("cohere2", {{"layer_norm_eps", 1e-3}, {"logit_scale", 0.25}});
+    CHECK(c["layer_norm_eps"] == 1e-3);
+    CHECK_FALSE(c.contains("rms_norm_eps"));
+    CHECK(c["logit_scale"] == 0.25);
+    CHECK(c["sliding_window"] == 4096);
+    CHECK(c["layer_types"][3] == "full_attention");
+    CHECK(c["layer_types"][4] == "sliding_attention");
+    c = there_and_back("phi", {{"partial_rotary_factor", 0.25}, {"hidden_act", "gelu_new"}});
+    CHECK(c["partial_rotary_factor"] == 0.25);
+    CHECK(c["hidden_act"] == "gelu_new");
+    CHECK(there_and_back("stablelm", {{"use_parallel_residual", true}})["partial_rotary_factor"] ==
+          0.25);
+    c = there_and_back(
+        "gpt_neox",
+        {{"rotary_pct", 0.5}, {"rotary_emb_base", 2e4}, {"use_parallel_residual", false}});
+    CHECK(c["rotary_pct"] == 0.5);
+    CHECK(c["rotary_emb_base"] == 2e4);
+    CHECK(c["use_parallel_residual"] == false);
+    const Json yarn{{"rope_type", "yarn"},
+                    {"factor", 32.0},
+                    {"original_max_position_embeddings", 256},
+                    {"truncate", false}};
+    const Json experts{{"num_local_experts", 8}, {"num_experts_per_tok", 2}};
+    Json oss = experts;
+    oss["rope_scaling"] = yarn;
+    c = there_and_back("gpt_oss", oss);
+    CHECK(c["rope_scaling"] == yarn);
+    CHECK(c["num_local_experts"] == 8);
+    CHECK(c["sliding_window"] == 128);
+    CHECK(c["layer_types"][0] == "sliding_attention");
+    CHECK(c["layer_types"][1] == "full_attention");
+    c = there_and_back("olmo3", {{"sliding_window", 64}, {"rope_theta", 1e5}});
+    CHECK(c["architectures"][0] == "Olmo3ForCausalLM");
+    CHECK(c["layer_types"][3] == "full_attention");
+    CHECK(there_and_back("exaone4", {{"sliding_window", nullptr}})["sliding_window"].is_null());
+    c = there_and_back("glm4_moe", {{"n_routed_experts", 8},
+                                    {"num_experts_per_tok", 2},
+                                    {"moe_intermediate_size", 48},
+                                    {"routed_scaling_factor", 1.5}});
+    CHECK(c["first_k_dense_replace"] == 1);
+    CHECK(c["routed_scaling_factor"] == 1.5);
+    CHECK(c["partial_rotary_factor"] == 0.5);
+    const Json alpha{{"rope_type", "dynamic"}, {"alpha", 16.0}, {"factor", 1.0}};
+    c = there_and_back("hunyuan_v1_dense",
+                       {{"rope_scaling", alpha}});  // heads of 16: alpha^(16/14)
+    CHECK(c["rope_theta"].get<double>() == doctest::Approx(1e4 * std::pow(16.0, 16.0 / 14)));
+
+    oss["swiglu_limit"] = 5.0;
+    CHECK(refusal("gpt_oss", oss).find("'swiglu_limit'") != std::string::npos);
+    oss = experts;
+    oss["rope_scaling"] = yarn;
+    oss["rope_scaling"]["truncate"] = true;
+    CHECK(refusal("gpt_oss", oss) ==
+          "config.json: 'truncate': expected false for gpt_oss, and true for other model_types");
+    CHECK(refusal("phi", {{"hidden_act", "relu"}})
+              .starts_with("config.json: 'hidden_act': 'relu' has no form in GGUF"));
+    CHECK(refusal("olmo3",
+                  {{"layer_types", {"full_attention", "full_attention", "sliding_attention"}}})
+              .find("'layer_types'") != std::string::npos);
+  }
+}
