@@ -239,6 +239,7 @@ struct RopeOf {
   ErrorSink sink{};
 };
 
+constexpr int kSplitStep = 64;  // a split of the keys has a multiple of this many
 struct AttentionStrides {
   i64 batch, head, step;
 };

@@ -20,7 +20,6 @@ namespace tenon::cuda {
 namespace {
 
 constexpr int64_t kFewestKeys = 256;  // keys of a split
-constexpr int64_t kSplitStep = 64;    // a split has a multiple of this many keys
 
 int64_t padded_to_32(int64_t dim) { return blocks_for(dim, 32) * 32; }
 
@@ -158,8 +157,8 @@ void split_keys(AttentionArguments& a, int64_t blocks, int64_t wanted) {
   if (blocks == 0 || blocks * 2 > wanted || a.k_len < 2 * kFewestKeys) return;
   const int64_t splits =
       std::clamp<int64_t>(wanted / blocks, 1, std::min(kMostSplits, a.k_len / kFewestKeys));
-  a.split_keys =
-      static_cast<int32_t>(blocks_for(blocks_for(a.k_len, splits), kSplitStep) * kSplitStep);
+  a.split_keys = static_cast<int32_t>(blocks_for(blocks_for(a.k_len, splits), args::kSplitStep) *
+                                      args::kSplitStep);
   a.splits = static_cast<int32_t>(blocks_for(a.k_len, a.split_keys));
 }
 
