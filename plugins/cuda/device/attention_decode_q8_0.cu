@@ -8,6 +8,7 @@
 //variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 ALIGN=8 SPLIT=1 STAGES=3 KV_LEN=i64 PAST_LEN=i64
 //variant: TT=f16 TS=f32 MASK=0 DP=128 VP=128 ALIGN=8 SPLIT=1 STAGES=3 KV_LEN=i64 PAST_LEN=i64 BLOCK_TABLE=i64
 //variant: TT=f16 TS=f32 MASK=2 DP=64 VP=96 ALIGN=4 SPLIT=0 SOFTCAP=1 KV_LEN=i32 PAST_LEN=i64 STAGES=2
+//variant: TT=bf16 TS=f32 MASK=0 DP=256 VP=256 ALIGN=8 SPLIT=1 STAGES=3 KV_LEN=i64 PAST_LEN=i64 BLOCK_TABLE=i64
 //variant: TT=bf16 TS=f32 MASK=1 DP=96 VP=32 ALIGN=2 SPLIT=0 KV_LEN=i32 STAGES=3 BLOCK_TABLE=i32
 #include "attention_levels.cuh"
 
@@ -21,7 +22,7 @@ __device__ __forceinline__ int column_of(int i) {
   return i / 16 * kElements + (int)(threadIdx.x % 4) * 8 + i % 2 * 4 + i / 4 % 4;
 }
 
-extern "C" __global__ void __launch_bounds__(kWarps * 32, 3) attention(const Attention p) {
+extern "C" __global__ void __launch_bounds__(kWarps * 32, DP + VP > 256 ? 2 : 3) attention(const Attention p) {
   extern __shared__ __align__(16) u8 smem[];
   begin_early();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, line = lane / 4, quad = lane % 4;

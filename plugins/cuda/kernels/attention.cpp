@@ -62,9 +62,9 @@ std::optional<Choice> decode_choice(const AttentionProblem& p, const Properties&
 
 // attention_decode_q8_0.cu: reads the keys once for each 16 rows, most of them from L2.
 std::optional<Choice> decode_q8_0_choice(const AttentionProblem& p, const Properties& device) {
-  constexpr int64_t kRows = 16, kMostRows = 64, kKeys = 16, kWarps = 4, kWidest = 128;
+  constexpr int64_t kRows = 16, kMostRows = 64, kKeys = 16, kWarps = 4, kNarrow = 256;
   const AttentionArguments& a = p.arguments;
-  if (!p.wide || p.rows() > kMostRows || std::max(a.dim, a.v_dim) > kWidest) return {};
+  if (p.rows() > kMostRows && a.q_len > 1) return {};
   // LevelRows in attention_levels.cuh
   const int64_t alignment = std::bit_floor(std::min<uint64_t>(p.block_alignment, 8));
   const auto stride = [&](int64_t dim) {
@@ -78,7 +78,8 @@ std::optional<Choice> decode_q8_0_choice(const AttentionProblem& p, const Proper
                   sums = kRows * 4 * (a.v_dim + 2), shared = kWarps * std::max(keys, sums);
     if (shared > device.shared_per_block) continue;
     Choice c{.entry = &entries::attention_decode_q8_0, .rows = kRows, .shared = shared};
-    c.blocks_wanted = 3;  // as many as are on a multiprocessor: they hide each other's waits
+    // As many as are on a multiprocessor: they hide each other's waits.
+    c.blocks_wanted = a.dim + a.v_dim > kNarrow ? 2 : 3;
     c.early = true;
     c.defines = p.defines;
     c.defines.insert(c.defines.end(), {define("DP", a.dim), define("VP", a.v_dim),

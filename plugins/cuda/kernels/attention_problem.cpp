@@ -79,7 +79,8 @@ AttentionProblem attention_problem(const Op& n, CudaDevice& device,
   if (!is_float(q.dtype)) throw Refusal::dtype("q", q.dtype);
   if (sdk::is_blocks(k.dtype)) {
     p.in_blocks = true, p.block_alignment = std::min(n.k.alignment(), n.v.alignment());
-    if (k.dtype != TENON_DTYPE_Q8_0 || p.block_alignment < 2) throw Refusal::dtype("k", k.dtype);
+    if (k.dtype != TENON_DTYPE_Q8_0 || p.block_alignment < 2 || n.q.alignment() < 4)
+      throw Refusal::dtype("k", k.dtype);
     if (!is_half(q.dtype) || device.properties().major < 8)
       throw Refusal(TENON_REASON_DTYPE,
                     "keys and values of q8_0 are read beside queries of f16 or bf16, from compute "
