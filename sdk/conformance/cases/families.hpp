@@ -11,6 +11,7 @@ namespace tenon::conform {
 
 // Parts of a family that have a file of their own.
 void elementwise_activation_rows(Suite& s);
+void elementwise_cast_rows(Suite& s);
 void matmul_batch_rows(Suite& s);
 void matmul_linear_rows(Suite& s);
 void quantized_product_rows(Suite& s);
