@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a device reads the keys and values of a model from blocks of a pool.
+// Whether a device has kernels for the keys and values of a model: in blocks of a pool, and in blocks of
+// quantized elements.
 #pragma once
 
 #include <span>
@@ -9,9 +10,11 @@
 
 namespace tenon::llm {
 
-// True if attention over these caches (keys, then values, of each layer) runs as one kernel of
-// `device` if they consist of blocks of `block` tokens. Else blocks would be copied for each step.
-bool attends_in_blocks(const Runtime& runtime, const std::string& device, const ModelConfig& config,
-                       std::span<const CacheState> caches, int64_t block);
+// True if `device` has kernels for these caches (keys, then values, of each layer) as a step uses them.
+// block: if not 0, attention reads them from blocks of so many tokens; else blocks would be copied for
+// each step. queries: the dtype of queries. A cache whose dtype is one of blocks such as q8_0 is also
+// made and written: else its elements would be decoded in each step.
+bool attends_natively(const Runtime& runtime, const std::string& device, const ModelConfig& config,
+                      tenon_dtype queries, std::span<const CacheState> caches, int64_t block);
 
 }  // namespace tenon::llm

@@ -33,11 +33,6 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
     const bool half = options.compute == TENON_DTYPE_NONE && on_cpu && p.config.dtype != f32;
     p.options.cache = half ? tenon_dtype{f16} : p.options.compute;
   }
-  if (in_blocks(p.options.cache) && !on_cpu)
-    throw Error(TENON_UNSUPPORTED, "engine: a cache of " +
-                                       std::string(sdk::dtype_name(p.options.cache)) +
-                                       " is for the cpu; expected f32, f16 or bf16 on device '" +
-                                       options.device + "'");
   if (in_blocks(p.options.cache) && p.config.recurrent())
     throw Error(TENON_UNSUPPORTED,
                 "engine: a cache of " + std::string(sdk::dtype_name(p.options.cache)) +

@@ -102,11 +102,22 @@ struct Engine::Parts {
       cache.emplace(c);
       step_graph(config, shape(first), weights, &states);
     };
+    const bool quantized = in_blocks(options.cache);
+    const auto natively = [&](int64_t block) {
+      return attends_natively(runtime, options.device, config,
+                              quantized ? options.compute : options.cache, states, block);
+    };
     make(!config.recurrent() && options.cache_blocks.value_or(on_cpu));
     if (cache->shape().block == 0 && !config.recurrent() && !options.cache_blocks &&
-        (options.slots > 1 || !all) &&
-        attends_in_blocks(runtime, options.device, config, states, kBlock))
+        (options.slots > 1 || !all) && natively(kBlock))
       make(true);
+    if (quantized && !on_cpu && !natively(cache->shape().block))
+      throw Error(TENON_UNSUPPORTED,
+                  "engine: device '" + options.device + "' has no kernels for a cache of " +
+                      std::string(sdk::dtype_name(options.cache)) + " beside activations of " +
+                      std::string(sdk::dtype_name(options.compute)) +
+                      "; expected a cache of f32, f16 or bf16; hint: a GPU reads it beside "
+                      "activations of f16 or bf16 (--compute)");
     if (cache->shape().block == 0 && !all)
       throw Error(TENON_UNSUPPORTED,
                   "engine: a cache of " + std::to_string(options.cache_tokens) +

@@ -38,9 +38,35 @@ def step(model, settings, *options):
     return block, {kernel: (count - few[kernel]) / 4 for kernel, count in many.items() if count > few[kernel]}
 
 
+HOPPER, TURING = "major=9,minor=0,shared=232448,processors=132,emulate=0", "major=7,minor=5,shared=65536,processors=40,emulate=0"
+
+
+def quantized_cache(folder):
+    """A cache of q8_0: what a token adds is cast once, and decoding reads the blocks."""
+    layers = 2
+    tiny_model.make(folder, hidden=128, layers=layers)  # heads of 32 numbers
+    half = "--compute", "f16"
+    for batch in (1, 4):
+        (block, few), (plain_block, plain) = (step(folder, HOPPER, "--batch", batch, *half, "--cache", dtype) for dtype in ("q8_0", "f16"))
+        check(block == plain_block == (0 if batch == 1 else 96), f"q8_0, {batch} sequences: blocks of keys as with f16", (block, plain_block))
+        texts = collections.Counter()
+        for (text, _), count in few.items():
+            texts[text] += count
+        check(texts["attention_decode_q8_0.cu"] == layers and texts["cast_q8_0.cu"] == 2 * layers, f"q8_0, {batch} sequences: kernels", texts)
+        check(not any("dequant" in text for text in texts), f"q8_0, {batch} sequences: nothing is decoded first", texts)
+        check(sum(few.values()) <= sum(plain.values()) + 2 * layers, f"q8_0, {batch} sequences: launches", (few, plain))
+    for settings, compute in (HOPPER, "f32"), (TURING, "f16"):
+        env = dict(os.environ, TENON_CUDA_PATH=f"{STUBS}/all", TENON_CUDA_CACHE="", TENON_STUB_CUDA=settings)
+        done = subprocess.run([TENON, "llm", "bench", folder, "--device", "cuda:0", "--compute", compute, "--cache", "q8_0"],
+                              capture_output=True, text=True, env=env)
+        check(done.returncode == 1 and f"no kernels for a cache of q8_0 beside activations of {compute}" in done.stderr,
+              f"q8_0 beside {compute} on {settings[:15]} is refused", done.stderr)
+
+
 with tempfile.TemporaryDirectory() as folder:
+    quantized_cache(pathlib.Path(folder, "wide"))
     tiny_model.make(folder)
-    for settings in ("major=9,minor=0,shared=232448,processors=132,emulate=0", "major=7,minor=5,shared=65536,processors=40,emulate=0"):
+    for settings in (HOPPER, TURING):
         for batch, wanted in ((1, 0), (4, 96)):
             block, _ = bench(folder, settings, "--decode", 2, "--batch", batch)
             check(block == wanted, f"{settings}: {batch} sequences, blocks of {wanted}", block)

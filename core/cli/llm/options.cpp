@@ -66,8 +66,10 @@ std::vector<Option> with_engine_options(std::vector<Option> own) {
        .choices = {"f32", "f16", "bf16"}},
       {.name = "--cache",
        .value = "DTYPE",
-       .help = "dtype of the cache of keys and values; q8_0, blocks of 8-bit integers, takes about "
-               "half the memory of f16: on the cpu, for heads of a multiple of 32 numbers",
+       .help =
+           "dtype of the cache of keys and values; q8_0, blocks of 8-bit integers, takes about "
+           "half the memory of f16: for heads of a multiple of 32 numbers, on GPUs with --compute "
+           "f16 or bf16",
        .otherwise = "--compute; else f16 on the cpu unless the weights are f32",
        .choices = {"f32", "f16", "bf16", "q8_0"}},
       {.name = "--products",

@@ -70,6 +70,15 @@ struct Gated {
   i64 stride = 0;  // elements from row to row of gate, up and their gradients
 };
 
+// A cast to blocks of 32 elements along the last axis.
+struct CastBlocks {
+  i64 count = 0;  // blocks
+  i64 step = 1;   // of the operand: elements from number to number
+  // Of the operand, in blocks: the last axis has a block in each step.
+  Divisor divisors[kMostAxes] = {};
+  i64 strides[kMostAxes] = {};
+};
+
 struct ReduceStage {
   i64 outer = 1, n = 1, inner = 1, pieces = 1, piece = 1, count = 1;
 };
@@ -230,6 +239,7 @@ struct RopeOf {
   ErrorSink sink{};
 };
 
+constexpr int kSplitStep = 64;  // a split of the keys has a multiple of this many
 struct AttentionStrides {
   i64 batch, head, step;
 };

@@ -95,15 +95,14 @@ __device__ inline void check_blocks(const Attention& p, i32 batch) {
 }
 #endif
 // Key 0 of a head, or line 0 of a pool.
-__device__ inline const T* first_key(const Head& head, const void* base, const Strides& strides) {
+template <class E = T>
+__device__ inline const E* first_key(const Head& head, const void* base, const Strides& strides) {
 #ifdef BLOCK_TABLE
-  return (const T*)base + at(strides, 0, head.k_head, 0);
+  return (const E*)base + at(strides, 0, head.k_head, 0);
 #else
-  return (const T*)base + at(strides, head.batch, head.k_head, 0);
+  return (const E*)base + at(strides, head.batch, head.k_head, 0);
 #endif
 }
-
-constexpr i32 kSplitStep = 64;  // splits have a multiple of this many keys; tiles have as many, or a part of it
 
 // What a block works on: query rows [r0, end) of one head, and the keys that any of them may attend to (with
 // SPLIT, its part of them). Blocks of late rows start first: with a causal mask these have the most keys.
@@ -121,7 +120,8 @@ struct QueryTile {
     head = Head(p, index);
     keys = limits_of_rows(p, head, r0, end);
     if (SPLIT) {
-      // A tile of keys that a window lets begin anywhere would reach into the next split.
+      // A tile of keys that a window lets begin anywhere would reach into the next split. Tiles have kSplitStep keys,
+      // or a part of it.
       keys.first = max(keys.first / kSplitStep * kSplitStep, split * p.split_keys);
       keys.last = min(keys.last, (split + 1) * p.split_keys);
     }
@@ -321,10 +321,15 @@ template <class E = T>
 __device__ inline u32 pack(f32 x, f32 y) {
   return pack_as(x, y, E{});
 }
+// The numbers of two halves.
+__device__ inline f32 first_of(u32 packed, f16) { return f16_to_f32((u16)packed); }
+__device__ inline f32 second_of(u32 packed, f16) { return f16_to_f32((u16)(packed >> 16)); }
+__device__ inline f32 first_of(u32 packed, bf16) { return __uint_as_float(packed << 16); }
+__device__ inline f32 second_of(u32 packed, bf16) { return __uint_as_float(packed & 0xFFFF0000u); }
 // The rounding errors of `pack`, again as two halves.
 template <class E = T>
 __device__ inline u32 pack_rest(u32 packed, f32 x, f32 y) {
-  return pack<E>(x - widen(E{(u16)packed}), y - widen(E{(u16)(packed >> 16)}));
+  return pack<E>(x - first_of(packed, E{}), y - second_of(packed, E{}));
 }
 // Sums of 16 columns (as multiply_add leaves them) as a left operand of tensor cores. REST: also the rounding
 // errors as a second one.

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention forward of at most 16 query rows per key head (decoding), bound by the copies of keys
 // and values. A block takes a range of the keys, each of its four warps every fourth group of 16
-// keys, with a pipeline of copies of its own. The block joins its warps' sums in order;
-// attention_merge.cu joins those of blocks.
+// keys, with a pipeline of copies of its own. The block joins its warps' sums in order
+// (attention_warps.cuh); attention_merge.cu joins those of blocks.
 // Defines: as attention.cuh; DP and VP (dim and v_dim, padded to 16), STAGES (of the pipeline).
 //variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 SPLIT=1 STAGES=3
 //variant: TT=f16 TS=f32 MASK=2 DP=64 VP=80 SPLIT=0 SOFTCAP=1 KV_LEN=i32 PAST_LEN=i64 STAGES=2
 //variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 SPLIT=1 KV_LEN=i64 PAST_LEN=i64 STAGES=3 BLOCK_TABLE=i64
 //variant: TT=f16 TS=f32 MASK=1 DP=96 VP=64 SPLIT=0 KV_LEN=i32 STAGES=2 BLOCK_TABLE=i32
-#include "attention_quads.cuh"
+#include "attention_warps.cuh"
 
 #if __CUDA_ARCH__ >= 800
-constexpr int kRows = 16, kKeys = 16, kWarps = 4;
-constexpr int kQStride = DP + 8, kVStride = VP + 8, kOStride = VP + 2;
+constexpr int kQStride = DP + 8, kVStride = VP + 8;
 constexpr int kStage = kKeys * (kQStride + kVStride);  // elements
 
 // As copy_async, for long runs that are read once: L2 fetches 128 bytes.
@@ -21,40 +20,20 @@ __device__ inline void copy_run(void* to, const void* from, bool valid) {
                "l"(from), "r"(valid ? 16 : 0)
                : "memory");
 }
-// A warp copies kKeys rows of COLS elements, `step` apart; zeros from row `count` and column `cols`
-// on.
-template <int COLS>
-__device__ __forceinline__ void load_by_warp(T* to, const KeyPlaces& places, int cols) {
+// A warp copies kKeys rows of COLS elements; zeros for rows that do not exist and from column `cols`
+// on. anywhere: a valid address, named by copies that read nothing.
+template <int COLS, class PlaceOf>
+__device__ __forceinline__ void load_by_warp(T* to, const void* anywhere, PlaceOf place_of,
+                                             int cols) {
   constexpr int kPieces = COLS / 8;
 #pragma unroll
   for (int c = threadIdx.x % 32; c < kKeys * kPieces; c += 32) {
     const int row = c / kPieces, col = c % kPieces * 8;
-    const bool real = row < places.count && col < cols;
-    copy_run(to + row * (COLS + 8) + col,
-             real ? places.from + row * places.step + col : places.from, real);
+    const Row<T> from = place_of(row);
+    const bool real = from.real && col < cols;
+    copy_run(to + row * (COLS + 8) + col, real ? from.from + col : anywhere, real);
   }
 }
-
-#ifdef BLOCK_TABLE
-// The same of keys in blocks. Lane i knows the line of row i, -1 if it does not exist.
-struct LinePlaces {
-  const T* base;
-  i64 step;
-  i32 line;
-};
-template <int COLS>
-__device__ __forceinline__ void load_by_warp(T* to, const LinePlaces& places, int cols) {
-  constexpr int kPieces = COLS / 8;
-#pragma unroll
-  for (int c = threadIdx.x % 32; c < kKeys * kPieces; c += 32) {
-    const int row = c / kPieces, col = c % kPieces * 8;
-    const i32 line = __shfl_sync(~0u, places.line, row);
-    const bool real = line >= 0 && col < cols;
-    copy_run(to + row * (COLS + 8) + col, real ? places.base + line * places.step + col : places.base,
-             real);
-  }
-}
-#endif
 
 extern "C" __global__ void __launch_bounds__(kWarps * 32) attention(const Attention p) {
   extern __shared__ __align__(16) u8 smem[];
@@ -65,30 +44,14 @@ extern "C" __global__ void __launch_bounds__(kWarps * 32) attention(const Attent
   T* stages = (T*)smem + warp * STAGES * kStage;
   const i32 begin = tile.keys.first + warp * kKeys, last = tile.keys.last;
   const i32 steps = max(last - begin + kWarps * kKeys - 1, 0) / (kWarps * kKeys);
-#ifdef BLOCK_TABLE
-  const auto find = [&](i32 step) {
-    const i32 key = begin + step * kWarps * kKeys + lane % kKeys;
-    return key < last ? line_of(p, head.batch, key) : -1;
-  };
-  i32 line = find(0);  // of the step to load next: the table's numbers arrive ahead of their use
-#endif
+  WarpKeys keys(p, head, begin, last);
   const auto load = [&](i32 step) {
     if (step < steps) {
       T* to = stages + step % STAGES * kStage;
-#ifdef BLOCK_TABLE
-      const i32 now = line;
-      line = find(step + 1);
-      const auto places = [&](const void* base, const Strides& strides) {
-        return LinePlaces{first_key(head, base, strides), strides.step, now};
-      };
-#else
-      const i32 key = begin + step * kWarps * kKeys;
-      const auto places = [&](const void* base, const Strides& strides) {
-        return KeyPlaces(head, base, strides, key, last);
-      };
-#endif
-      load_by_warp<DP>(to, places(p.k, p.k_strides), p.dim);
-      load_by_warp<VP>(to + kKeys * kQStride, places(p.v, p.v_strides), p.v_dim);
+      keys.find(p, head, begin + step * kWarps * kKeys, last);
+      load_by_warp<DP>(to, p.k, keys.places<T>(p, head, p.k, p.k_strides), p.dim);
+      load_by_warp<VP>(to + kKeys * kQStride, p.v, keys.places<T>(p, head, p.v, p.v_strides),
+                       p.v_dim);
     }
     copy_commit();
   };
@@ -97,13 +60,14 @@ extern "C" __global__ void __launch_bounds__(kWarps * 32) attention(const Attent
 
   const QuadRows rows(p, head, 0, tile.end);
   const QueryPlaces places{p, head, p.q, p.q_strides, 0, tile.end};
+  const T* const query[2] = {places(rows.row[0]), places(rows.row[1])};
   u32 queries[DP / 16][4];  // as a left operand: both rows, then the same 8 columns further
 #pragma unroll
   for (int d = 0; d < DP / 16; ++d)
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int col = d * 16 + e / 2 * 8 + lane % 4 * 2;
-      const T* from = places(rows.row[e % 2]);
+      const T* const from = query[e % 2];
       queries[d][e] = from && col < p.dim ? *(const u32*)(from + col) : 0;
     }
   f32 o[VP / 2] = {}, row_max[2] = {-infinity(0.f), -infinity(0.f)}, row_sum[2] = {}, rescale[2];
@@ -140,48 +104,6 @@ extern "C" __global__ void __launch_bounds__(kWarps * 32) attention(const Attent
     __syncwarp();
   }
   copy_wait<0>();
-  __syncthreads();
-  f32* sums = (f32*)smem;  // of each warp and row: VP sums, the maximum, the sum of weights
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const f32 sum = quad_sum(row_sum[h]);
-    f32* to = sums + (warp * kRows + rows.row[h]) * kOStride;
-#pragma unroll
-    for (int i = h * 2; i < VP / 2; i += 4) to[quad_column(i)] = o[i], to[quad_column(i + 1)] = o[i + 1];
-    if (lane % 4 == 0) to[VP] = row_max[h], to[VP + 1] = sum;
-  }
-  __syncthreads();
-  for (int r = warp; r < tile.end; r += kWarps) {
-    const f32* part[kWarps];
-    f32 top = -infinity(0.f), total = 0, factor[kWarps];
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      part[w] = sums + (w * kRows + r) * kOStride;
-      top = fmaxf(top, part[w][VP]);
-    }
-    const f32 base = top == -infinity(0.f) ? 0.f : top;
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      factor[w] = exp2_of((part[w][VP] - base) * kLog2E);
-      total += part[w][VP + 1] * factor[w];
-    }
-    const RowPlace place = head.row(p, r);
-    T* to = result_of(p, head, place);
-    f32* left = part_of(p, tile.index, tile.split, r);
-    for (int col = lane; col < p.v_dim; col += 32) {
-      f32 x = 0;
-#pragma unroll
-      for (int w = 0; w < kWarps; ++w) x += part[w][col] * factor[w];
-      if (SPLIT)
-        left[col] = x;
-      else
-        to[col] = mean(x, total);
-    }
-    if (lane != 0) continue;
-    if (SPLIT)
-      left[p.v_dim] = top, left[p.v_dim + 1] = total;
-    else
-      store_lse(p, head, place, top, total);
-  }
+  join_warps<VP>(p, tile, smem, rows, o, row_max, row_sum, quad_column);
 }
 #endif

@@ -6,6 +6,7 @@
 // with rows of 128 bytes, in which the 16-byte pieces of row r are exchanged by r % 8: no two rows
 // that are read together share banks.
 #pragma once
+#include "barrier.cuh"
 #include "tile.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -78,14 +79,7 @@ struct Arrival {
   }
   // Until all have arrived once more.
   __device__ __forceinline__ void wait() {
-    u32 done = 0;
-    while (!done)
-      asm volatile(
-          "{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, "
-          "p;}"
-          : "=r"(done)
-          : "r"(barrier), "r"(phase)
-          : "memory");
+    barrier_wait(barrier, phase);
     phase ^= 1;
   }
 };

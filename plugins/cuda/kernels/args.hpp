@@ -31,6 +31,19 @@ inline void want_bytes(std::string_view name, tenon_dtype t) {
   if (is_nibble(t) || t == TENON_DTYPE_NONE) throw sdk::Refusal::dtype(name, t);
 }
 
+// How kernels that only move elements see `elements` elements of a dtype: as units of another one, if
+// they are blocks.
+struct Units {
+  int64_t count;
+  tenon_dtype dtype;
+};
+inline Units units_of(std::string_view name, tenon_dtype t, int64_t elements) {
+  want_bytes(name, t);
+  if (!sdk::is_blocks(t)) return {elements, t};
+  const tenon_dtype unit = tenon_dtype_block(t).bytes % 2 == 0 ? TENON_DTYPE_U16 : TENON_DTYPE_U8;
+  return {static_cast<int64_t>(tenon_dense_bytes(t, elements)) / element_bytes(unit), unit};
+}
+
 // A define of device text.
 inline std::string define(const char* name, int64_t value) {
   return std::string(name) + "=" + std::to_string(value);

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention, by one of six kernel texts:
+// attention, by one of seven kernel texts:
 //   attention_decode      halves, few query rows per key head
+//   attention_decode_q8_0 the same with keys and values in blocks of q8_0
 //   attention_bulk        halves on sm_90
 //   attention             halves on sm_80 and later
 //   attention_split_wgmma f32 on sm_90, narrow heads
 //   attention_split       f32 on sm_80 and later, narrow heads
 //   attention_fma         everything else
 // If the query rows give too few blocks, blocks take ranges of the keys as well, and
-// attention_merge joins their partial sums.
+// attention_merge joins their partial sums. With many query rows, attention_dequantize makes halves of
+// keys and values in blocks first.
 #include "attention.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 
 #include "../kernels.hpp"
@@ -20,7 +23,6 @@ namespace tenon::cuda {
 namespace {
 
 constexpr int64_t kFewestKeys = 256;  // keys of a split
-constexpr int64_t kSplitStep = 64;    // a split has a multiple of this many keys
 
 int64_t padded_to_32(int64_t dim) { return blocks_for(dim, 32) * 32; }
 
@@ -53,6 +55,35 @@ std::optional<Choice> decode_choice(const AttentionProblem& p, const Properties&
     c.early = true;
     c.defines = p.tile_defines();
     c.defines.push_back(define("STAGES", stages));
+    return c;
+  }
+  return {};
+}
+
+// attention_decode_q8_0.cu: reads the keys once for each 16 rows, most of them from L2.
+std::optional<Choice> decode_q8_0_choice(const AttentionProblem& p, const Properties& device) {
+  constexpr int64_t kRows = 16, kMostRows = 64, kKeys = 16, kWarps = 4, kNarrow = 256;
+  const AttentionArguments& a = p.arguments;
+  if (p.rows() > kMostRows && a.q_len > 1) return {};
+  // LevelRows in attention_levels.cuh
+  const int64_t alignment = std::bit_floor(std::min<uint64_t>(p.block_alignment, 8));
+  const auto stride = [&](int64_t dim) {
+    const auto bytes = static_cast<int64_t>(tenon_dense_bytes(TENON_DTYPE_Q8_0, dim));
+    const int64_t align = std::min(bytes & -bytes, alignment);
+    const int64_t piece = std::max<int64_t>(align, 4), moved = align == 2 ? 2 : 0;
+    return (blocks_for(blocks_for(bytes + moved, piece) * piece + 2 * moved, 16) | 1) * 16;
+  };
+  for (const int64_t stages : {3, 2}) {
+    const int64_t keys = stages * kKeys * (stride(a.dim) + stride(a.v_dim)),
+                  sums = kRows * 4 * (a.v_dim + 2), shared = kWarps * std::max(keys, sums);
+    if (shared > device.shared_per_block) continue;
+    Choice c{.entry = &entries::attention_decode_q8_0, .rows = kRows, .shared = shared};
+    // As many as are on a multiprocessor: they hide each other's waits.
+    c.blocks_wanted = a.dim + a.v_dim > kNarrow ? 2 : 3;
+    c.early = true;
+    c.defines = p.defines;
+    c.defines.insert(c.defines.end(), {define("DP", a.dim), define("VP", a.v_dim),
+                                       define("ALIGN", alignment), define("STAGES", stages)});
     return c;
   }
   return {};
@@ -158,13 +189,49 @@ void split_keys(AttentionArguments& a, int64_t blocks, int64_t wanted) {
   if (blocks == 0 || blocks * 2 > wanted || a.k_len < 2 * kFewestKeys) return;
   const int64_t splits =
       std::clamp<int64_t>(wanted / blocks, 1, std::min(kMostSplits, a.k_len / kFewestKeys));
-  a.split_keys =
-      static_cast<int32_t>(blocks_for(blocks_for(a.k_len, splits), kSplitStep) * kSplitStep);
+  a.split_keys = static_cast<int32_t>(blocks_for(blocks_for(a.k_len, splits), args::kSplitStep) *
+                                      args::kSplitStep);
   a.splits = static_cast<int32_t>(blocks_for(a.k_len, a.split_keys));
 }
 
+// attention_dequantize.cu
+struct Dequantize {
+  AttentionProblem p;  // with blocks
+  TypedCode<args::Attention, void*, void*, args::u32> code;
+  Grid grid;
+  args::u32 blocks_each = 0;
+
+  Dequantize(CudaDevice& device, const AttentionProblem& problem) : p(problem) {
+    constexpr int64_t kThreads = 256, kWarps = kThreads / 32, kBlocks = 8;  // of a multiprocessor
+    const AttentionArguments& a = p.arguments;
+    const int64_t wanted = kBlocks * device.properties().multiprocessors;
+    blocks_each = static_cast<args::u32>(
+        std::clamp<int64_t>(wanted / std::max<int64_t>(a.batch, 1), 1,
+                            std::max<int64_t>(blocks_for(a.k_len, kWarps), 1)));
+    grid = {.blocks = a.q_len == 0 ? 0 : launchable(int64_t{a.batch} * blocks_each),
+            .threads = kThreads,
+            .early = device.properties().early_starts};
+    std::vector<std::string> defines = p.defines;
+    defines.insert(defines.end(), {define("DIM", a.dim), define("V_DIM", a.v_dim)});
+    code = device.code(entries::attention_dequantize, defines);
+  }
+  uint64_t key_bytes() const { return bytes(p.arguments.dim); }
+  uint64_t value_bytes() const { return bytes(p.arguments.v_dim); }
+  uint64_t bytes(int64_t dim) const {
+    const AttentionArguments& a = p.arguments;
+    const int64_t elements = int64_t{a.batch} * a.k_len * a.k_heads * dim;
+    return static_cast<uint64_t>(blocks_for(elements * element_bytes(p.dtype), 256) * 256);
+  }
+  // To the first bytes of the scratch.
+  void run(const sdk::Call& c) const {
+    auto* const to = static_cast<char*>(c.scratch);
+    code.launch(c, grid, p.with(c), to, to + key_bytes(), blocks_each);
+  }
+};
+
 struct Forward {
   AttentionProblem p;
+  std::optional<Dequantize> dequantize{};
   std::optional<AttentionBulk> bulk{};
   TypedCode<args::Attention> attention, merge;
   Grid grid;
@@ -173,6 +240,12 @@ struct Forward {
   void run(const sdk::Call& c) const {
     AttentionArguments a = p.with(c);
     a.o = c.outputs[0], a.lse = want_lse ? c.outputs[1] : nullptr, a.parts = c.scratch;
+    if (dequantize) {
+      dequantize->run(c);
+      auto* const keys = static_cast<char*>(c.scratch);
+      a.k = keys, a.v = keys + dequantize->key_bytes();
+      a.parts = keys + dequantize->key_bytes() + dequantize->value_bytes();
+    }
     if (bulk) return bulk->run(c, a);
     attention.launch(c, grid, a);
     if (a.splits > 1) merge.launch(c, {.blocks = p.heads() * p.rows(), .threads = 128}, a);
@@ -187,12 +260,18 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
   AttentionProblem& p = f.p;
   AttentionArguments& a = p.arguments;
   f.want_lse = n.want_lse;
-  Choice choice = choose(p, properties);
+  std::vector<Code> codes;
+  std::optional<Choice> of_blocks;
+  const bool can_fail = p.table >= 0;
+  if (p.in_blocks && !(of_blocks = decode_q8_0_choice(p, properties))) {
+    codes.push_back(f.dequantize.emplace(device, p).code);
+    p = p.dequantized();
+  }
+  Choice choice = of_blocks ? *of_blocks : choose(p, properties);
   split_keys(a, choice.blocks(p), choice.blocks_wanted * properties.multiprocessors);
   const int64_t blocks = choice.blocks(p) * a.splits;
   if (blocks >= kNarrowIndex || p.heads() * p.rows() >= kNarrowIndex)
     throw sdk::Refusal::shape("too many query rows for one launch");
-  std::vector<Code> codes;
   if (choice.entry == &entries::attention && a.splits == 1 && AttentionBulk::takes(p, properties)) {
     codes.push_back(f.bulk.emplace(device, p).code());
   } else {
@@ -206,10 +285,11 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
   if (a.splits > 1)
     codes.push_back(f.merge = device.code(entries::attention_merge, p.merge_defines()));
   sdk::Kernel kernel = kernel_of(codes, [f](const sdk::Call& c) { f.run(c); });
+  if (f.dequantize) kernel.scratch = f.dequantize->key_bytes() + f.dequantize->value_bytes();
   if (a.splits > 1)
-    kernel.scratch = static_cast<uint64_t>(a.splits * p.heads() * p.rows() * (a.v_dim + 2) *
-                                           element_bytes(p.sum));
-  kernel.can_fail = p.table >= 0;
+    kernel.scratch += static_cast<uint64_t>(a.splits * p.heads() * p.rows() * (a.v_dim + 2) *
+                                            element_bytes(p.sum));
+  kernel.can_fail = can_fail;
   const double flops = 2.0 * static_cast<double>(p.heads() * p.rows()) *
                        static_cast<double>(a.k_len) * (a.dim + a.v_dim);
   kernel.cost = 5e-6 + flops / (p.mma ? 2e14 : p.sum == TENON_DTYPE_F64 ? 5e12 : 1e13);
@@ -217,7 +297,7 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
 }
 
 constexpr sdk::Row kTable[] = {
-    sdk::row<sdk::op::attention, make_attention>(),
+    sdk::row<sdk::op::attention, make_attention>(sdk::kBlocks),
     sdk::row<sdk::op::attention_backward, make_attention_backward>(),
 };
 

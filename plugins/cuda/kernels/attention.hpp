@@ -28,6 +28,9 @@ struct AttentionProblem {
   bool wide_floats = false;  // the same for f32
   bool plain = false;        // scores are products times a positive scale, without mask or cap
   bool wgmma = false;        // the tensor cores of sm_90
+  // Keys and values are blocks of q8_0, whose strides count bytes; `wide` is that of the queries.
+  bool in_blocks = false;
+  uint64_t block_alignment = 0;      // of k and v, in bytes
   std::vector<std::string> defines;  // those of attention.cuh
 
   int64_t heads() const { return int64_t{arguments.batch} * arguments.k_heads; }
@@ -42,6 +45,8 @@ struct AttentionProblem {
   int64_t wgmma_width() const {
     return wgmma_padded(arguments.dim) + wgmma_padded(arguments.v_dim);
   }
+  // The same with keys and values as halves, in order: [batch, k_len, k_heads, dim].
+  AttentionProblem dequantized() const;
   // The arguments with the addresses of the operands that both directions have.
   AttentionArguments with(const sdk::Call& call) const;
 };

@@ -32,6 +32,17 @@ int32_t narrow(int64_t n) {
 
 }  // namespace
 
+AttentionProblem AttentionProblem::dequantized() const {
+  AttentionProblem p = *this;
+  AttentionArguments& a = p.arguments;
+  p.in_blocks = false, p.table = -1;
+  a.blocks = a.pool = a.block_lines = 0, a.by_block = {};
+  a.k_strides = strides_of(true, a.k_heads, a.k_len, a.dim);
+  a.v_strides = strides_of(true, a.k_heads, a.k_len, a.v_dim);
+  std::erase_if(p.defines, [](const std::string& d) { return d.starts_with("BLOCK_TABLE="); });
+  return p;
+}
+
 AttentionArguments AttentionProblem::with(const sdk::Call& c) const {
   AttentionArguments a = arguments;
   const auto in = [&](int position) { return c.in(position); };
@@ -66,6 +77,16 @@ AttentionProblem attention_problem(const Op& n, CudaDevice& device,
   AttentionProblem p;
   p.dtype = q.dtype, p.sum = acc_dtype(q.dtype);
   if (!is_float(q.dtype)) throw Refusal::dtype("q", q.dtype);
+  if (sdk::is_blocks(k.dtype)) {
+    p.in_blocks = true, p.block_alignment = std::min(n.k.alignment(), n.v.alignment());
+    if (k.dtype != TENON_DTYPE_Q8_0 || p.block_alignment < 2 || n.q.alignment() < 4)
+      throw Refusal::dtype("k", k.dtype);
+    if (!is_half(q.dtype) || device.properties().major < 8)
+      throw Refusal(TENON_REASON_DTYPE,
+                    "keys and values of q8_0 are read beside queries of f16 or bf16, from compute "
+                    "capability 8.0 on; got queries of " +
+                        std::string(sdk::dtype_name(q.dtype)));
+  }
   const bool bshd = n.layout == "bshd";
   if (!bshd && n.layout != "bhsd") throw Refusal::attribute("layout", n.layout);
   const int heads = bshd ? 2 : 1, len = 3 - heads;
@@ -97,6 +118,10 @@ AttentionProblem attention_problem(const Op& n, CudaDevice& device,
   a.o_strides = strides_of(bshd, q_heads, q_len, v_dim);
   a.k_strides = strides_of(bshd, k_heads, rows, dim);  // with a table, `batch` counts blocks
   a.v_strides = strides_of(bshd, k_heads, rows, v_dim);
+  if (p.in_blocks)
+    for (AttentionStrides* s : {&a.k_strides, &a.v_strides})
+      for (int64_t* steps : {&s->batch, &s->head, &s->step})
+        *steps = static_cast<int64_t>(tenon_dense_bytes(TENON_DTYPE_Q8_0, *steps));
   a.scale = is_unset(n.scale) ? 1 / std::sqrt(static_cast<double>(dim)) : n.scale;
   a.softcap = n.softcap, a.causal = n.causal, a.offset = n.offset;
   a.left = n.left_window >= kFar ? -1 : n.left_window;
@@ -122,7 +147,7 @@ AttentionProblem attention_problem(const Op& n, CudaDevice& device,
   constexpr int64_t kElements = 8;
   p.wide = p.mma && dim % kElements == 0 && v_dim % kElements == 0;
   p.wide_floats = p.dtype == TENON_DTYPE_F32 && dim % 4 == 0 && v_dim % 4 == 0;
-  for (const sdk::Value& x : {n.q, n.k, n.v})
+  for (const sdk::Value& x : p.in_blocks ? std::vector{n.q} : std::vector{n.q, n.k, n.v})
     p.wide &= x.alignment() >= kVector, p.wide_floats &= x.alignment() >= kVector;
   for (const sdk::Value& x : more) p.wide &= x.alignment() >= kVector;
   constexpr int64_t kWidestWgmma = 128;

@@ -85,8 +85,51 @@ Kernel make_nibble_cast(const sdk::op::cast& n, const Node& node) {
   });
 }
 
+// To blocks along the last axis, whose numbers may lie strided.
+Kernel make_block_cast(const sdk::op::cast& n, const Node& node) {
+  const sdk::Type& x = n.x.type();
+  if (!is_float(x.dtype)) throw Refusal::dtype("x", x.dtype);
+  const tenon_block block = tenon_dtype_block(TENON_DTYPE_Q8_0);
+  constexpr int64_t kThreads = 256, kEach = 4;  // of cast_q8_0.cu
+  const int last = x.rank - 1;
+  args::CastBlocks s{.count = x.elements() / block.elements, .step = x.strides[last]};
+  if (s.count >= kNarrowIndex) throw Refusal::shape("2^31 or more blocks for one kernel");
+  std::vector<std::pair<int64_t, int64_t>> axes;  // dims and strides, the last axis first
+  bool wide =
+      s.step == 1 && n.x.alignment() % static_cast<uint64_t>(kEach * element_bytes(x.dtype)) == 0;
+  for (int k = last; k >= 0 && s.count > 0; --k) {
+    const int64_t dim = k == last ? x.dims[k] / block.elements : x.dims[k],
+                  stride = k == last ? x.strides[k] * block.elements : x.strides[k];
+    if (dim == 1) continue;
+    wide &= stride % kEach == 0;
+    if (!axes.empty() && stride == axes.back().first * axes.back().second)
+      axes.back().first *= dim;
+    else
+      axes.emplace_back(dim, stride);
+  }
+  if (axes.empty()) axes.emplace_back(1, 0);
+  const auto rank = static_cast<int64_t>(axes.size());
+  for (int64_t k = 0; k < rank; ++k) {
+    const auto& [dim, stride] = axes[static_cast<size_t>(rank - 1 - k)];
+    s.divisors[k] = Divisor(static_cast<uint32_t>(dim)), s.strides[k] = stride;
+  }
+  CudaDevice& device = device_of(node);
+  const auto code = device.code(
+      entries::cast_q8_0,
+      {"FROM=" + type_name("x", x.dtype), define("RANK", rank), define("WIDE", wide ? 1 : 0)});
+  const Grid grid = {.blocks = blocks_for(s.count * (block.elements / kEach), kThreads),
+                     .threads = kThreads,
+                     .early = device.properties().early_starts};
+  return kernel_of({code}, [=, position = n.x.position()](const sdk::Call& c) {
+    code.launch(c, grid, c.inputs[position], c.outputs[0], s);
+  });
+}
+
 Kernel make_cast(const sdk::op::cast& n, const Node& node) {
   const tenon_dtype to = out_dtype(node);
+  if (to == TENON_DTYPE_Q8_0) return make_block_cast(n, node);
+  for (const tenon_dtype t : {n.x.type().dtype, to})
+    if (sdk::is_blocks(t)) throw Refusal::dtype("x", t);
   if (is_nibble(to) || is_nibble(n.x.type().dtype)) return make_nibble_cast(n, node);
   BodyText text;
   const Register x = text.input("x", n.x.type().dtype);
@@ -112,7 +155,7 @@ constexpr sdk::Row kRows[] = {
     sdk::row<sdk::op::logical, make_logical>(sdk::kStrided),
     sdk::row<sdk::op::unary, make_unary>(sdk::kStrided),
     sdk::row<sdk::op::activation_backward, make_activation_backward>(sdk::kStrided),
-    sdk::row<sdk::op::cast, make_cast>(sdk::kStrided),
+    sdk::row<sdk::op::cast, make_cast>(sdk::kStrided | sdk::kBlocks),
     sdk::row<sdk::op::where, make_where>(sdk::kStrided),
     sdk::row<sdk::op::swiglu, make_swiglu>(),
     sdk::row<sdk::op::swiglu_backward, make_swiglu_backward>(),

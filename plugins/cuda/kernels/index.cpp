@@ -23,9 +23,9 @@ Divisor divisor(int64_t n) {
 Kernel make_gather(const sdk::op::gather& n, const Node& node) {
   const sdk::Type& data = n.data.type();
   const AxisView view = along_axis(data, n.axis);
-  want_bytes("data", data.dtype);
-  const int64_t bytes = view.inner * element_bytes(data.dtype);
-  int64_t unit = element_bytes(data.dtype);
+  const Units row = units_of("data", data.dtype, view.inner);
+  int64_t unit = element_bytes(row.dtype);
+  const int64_t bytes = row.count * unit;
   while (unit < 16 && bytes % (2 * unit) == 0 && n.data.alignment() > 0 &&
          n.data.alignment() % static_cast<uint64_t>(2 * unit) == 0)
     unit *= 2;
@@ -88,9 +88,9 @@ Kernel make_gather_elements(const sdk::op::gather_elements& n, const Node& node)
 }
 
 constexpr sdk::Row kRows[] = {
-    sdk::row<sdk::op::gather, make_gather>(),
+    sdk::row<sdk::op::gather, make_gather>(sdk::kBlocks),
     sdk::row<sdk::op::gather_backward, make_gather_backward>(),
-    sdk::row<sdk::op::scatter, make_scatter>(),
+    sdk::row<sdk::op::scatter, make_scatter>(sdk::kBlocks),
     sdk::row<sdk::op::scatter_add, make_scatter_add>(),
     sdk::row<sdk::op::dynamic_slice, make_dynamic_slice>(sdk::kStrided),
     sdk::row<sdk::op::dynamic_update_slice, make_dynamic_update_slice>(sdk::kStrided),

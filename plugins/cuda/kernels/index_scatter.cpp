@@ -327,10 +327,12 @@ void check_fold(const std::string& kind, tenon_dtype t) {
 template <class Op>
 Kernel make_onto_base(const Op& n, const Node& node, const std::string& fold) {
   const sdk::Type& y = n.base.type();
-  const Shape s = make_shape(y, n.axis, n.indices.type());
-  const int width = common_width(element_bytes(y.dtype), s.inner, {n.base, n.updates, node.out(0)});
+  Shape s = make_shape(y, n.axis, n.indices.type());
+  const Units u = units_of("base", y.dtype, s.inner);
+  s.inner = u.count;
+  const int width = common_width(element_bytes(u.dtype), s.inner, {n.base, n.updates, node.out(0)});
   return Scatter(s, {n.indices.position(), n.updates.position(), n.base.position()}, y.bytes())
-      .make(device_of(node), y.dtype, width, n.oob, fold, 0);
+      .make(device_of(node), u.dtype, width, n.oob, fold, 0);
 }
 
 // One index per element: each element of y is a row.

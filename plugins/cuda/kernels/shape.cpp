@@ -105,7 +105,7 @@ constexpr sdk::Row kRows[] = {
     sdk::row<sdk::op::narrow, sdk::view_narrow>(sdk::kStrided),
     sdk::row<sdk::op::transpose, sdk::view_transpose>(sdk::kStrided),
     sdk::row<sdk::op::expand, sdk::view_expand>(sdk::kStrided),
-    sdk::row<sdk::op::reshape, sdk::view_reshape>(sdk::kStrided),
+    sdk::row<sdk::op::reshape, sdk::view_reshape>(sdk::kStrided | sdk::kBlocks),
     sdk::row<sdk::op::view_as_real, sdk::view_as_real>(sdk::kStrided),
     sdk::row<sdk::op::view_as_complex, sdk::view_as_complex<make_copy>>(sdk::kStrided),
     sdk::row<sdk::op::concat, make_concat>(sdk::kStrided),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cast copy stop_gradient.
-#include <algorithm>
+// cast and copy, of and to every dtype.
+#include <cmath>
 #include <limits>
 
 #include "cases/families.hpp"
@@ -124,6 +124,18 @@ void elementwise_cast_rows(Suite& s) {
              },
          .tolerance = kExact,
          .scales = {1e-6, 1, 1e4},
+         .may_refuse = true});
+  s.add({.id = "cast-q8-0-rows",
+         .sentence = "a cast to blocks of 8-bit integers of a part of wider rows",
+         .dtypes = kFloats,
+         .build =
+             [=](CaseBuilder& b) {
+               const Value x = b.input("x", {2, 7, 12, 64}, Fill::normal()),
+                           part = b.add(
+                               op::narrow{.start = {0, 1, 4, 0}, .len = {2, 5, 5, 64}, .x = x});
+               b.output("y", elements(b, b.add(op::cast{.to = TENON_DTYPE_Q8_0, .x = part})));
+             },
+         .tolerance = kExact,
          .may_refuse = true});
   s.add({.id = "cast-q8-0-known",
          .sentence = "ties go away from zero, one number that is not finite makes its block NaN",

@@ -177,6 +177,34 @@ void block_rows(Suite& s) {
                },
            .tolerance = kExact,
            .may_refuse = true});
+  s.add({.id = "gather-q8-0-long",
+         .sentence = "gather: long rows of blocks",
+         .dtypes = {f32},
+         .build =
+             [=](CaseBuilder& b) {
+               const Value x = b.input("data", TENON_DTYPE_Q8_0, {5, 16, 4, 128}, Fill::blocks()),
+                           i = b.ints("indices", {4}, {4, 0, 4, -2});
+               b.output("y", elements(b, b.add(op::gather{.data = x, .indices = i})));
+             },
+         .tolerance = kExact,
+         .may_refuse = true});
+  s.add({.id = "scatter-q8-0-many",
+         .sentence = "scatter of more rows of blocks than there are places",
+         .dtypes = {f32},
+         .build =
+             [=](CaseBuilder& b) {
+               constexpr int64_t kUpdates = 700;
+               std::vector<int64_t> rows;
+               for (int64_t i = 0; i < kUpdates; ++i) rows.push_back(i * 37 % 211);
+               const Value x = b.input("base", TENON_DTYPE_Q8_0, {200, 32}, Fill::blocks()),
+                           u = b.input("updates", TENON_DTYPE_Q8_0, {kUpdates, 32}, Fill::blocks()),
+                           i = b.ints("indices", {kUpdates}, rows);
+               b.output("y",
+                        elements(b, b.add(op::scatter{
+                                        .oob = "skip", .base = x, .indices = i, .updates = u})));
+             },
+         .tolerance = kExact,
+         .may_refuse = true});
   s.add({.id = "gather-q8-0-last-axis",
          .sentence = "gather: blocks are not cut",
          .dtypes = {f32},

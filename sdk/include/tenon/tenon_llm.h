@@ -58,10 +58,10 @@ typedef struct tenon_llm_options {
   uint32_t products;          // TENON_LLM_PRODUCTS_*
   tenon_dtype compute;        // activations: f32, f16 or bf16. TENON_DTYPE_NONE = f32 on a cpu,
                               // elsewhere the dtype of the weights
-  tenon_dtype cache;          // the cache of keys and values: f32, f16, bf16, or TENON_DTYPE_Q8_0 on a
-                              // cpu, for heads of a multiple of 32 numbers. TENON_DTYPE_NONE = compute;
-                              // if that is TENON_DTYPE_NONE, too, on a cpu f16 unless the weights are
-                              // f32
+  tenon_dtype cache;          // the cache of keys and values: f32, f16, bf16, or TENON_DTYPE_Q8_0 for
+                              // heads of a multiple of 32 numbers, on a cpu, and on cuda beside
+                              // activations of f16 or bf16. TENON_DTYPE_NONE = compute; if that is
+                              // TENON_DTYPE_NONE, too, on a cpu f16 unless the weights are f32
   int64_t cache_tokens;       // tokens that the cache has room for, of all slots together: from the
                               // context to slots * context; 0 = slots * context. Less than that is
                               // possible where slots share blocks of 96 tokens, of which each sequence

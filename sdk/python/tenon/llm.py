@@ -45,8 +45,9 @@ class Engine:
     context: most tokens of a sequence, prompt and answer together; None: 4096, or the model's own limit if it is less.
     slots: sequences that are kept at the same time.
     compute: dtype of activations: "f32", "f16" or "bf16"; None: f32 on the cpu, elsewhere that of the weights.
-    cache: dtype of the cache of keys and values: "f32", "f16", "bf16", or "q8_0" on the cpu, which takes about half the
-    memory of f16; None: that of activations, but on the cpu f16 unless the weights are f32.
+    cache: dtype of the cache of keys and values: "f32", "f16", "bf16", or "q8_0", which takes about half the memory of
+    f16, on the cpu, and on cuda beside activations of f16 or bf16; None: that of activations, but on the cpu f16 unless
+    the weights are f32.
     cache_tokens: tokens that the cache has room for, of all slots together, from the context to slots * context; None:
     slots * context. Fewer need less memory; they are possible on the cpu and on cuda, but not for recurrent models. Each sequence takes whole blocks of 96 tokens. A call that finds no room raises OutOfMemory.
     products: the precision of products with weights in blocks. "f32": as precise as in f32. "int8": activations are
