@@ -51,8 +51,9 @@ Value experts(Step& p, Value x, const ExpertNames& names, Value residual) {
   const MoeConfig& m = c.moe;
   const int64_t rows = p.s.batch * p.s.time, chosen = rows * m.per_token;
   const Value flat = p.reshape(x, {rows, c.dim});
-  // The router computes in f32: its choice must not depend on rounding.
-  Value logits = p.multiply(flat, p.weight(names.router + ".weight", {m.experts, c.dim}),
+  // The router computes in f32, and its weights are not rounded: its choice must not depend on that.
+  const Value router = p.weight(names.router + ".weight", {m.experts, c.dim});
+  Value logits = p.multiply(p.g.dtype(router) == f32 ? p.cast(flat, f32) : flat, router,
                             names.router, true, {}, {}, true);
   if (m.biases) logits = p.binary("add", logits, p.wide(names.router + ".bias", {m.experts}));
   const Value bias =

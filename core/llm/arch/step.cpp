@@ -96,7 +96,8 @@ Value Step::product(Value x, Value w, const std::string& name, bool transposed, 
     return f32_result ? cast(y, f32) : y;
   }
   // A product takes one dtype, or a half beside f32.
-  if (s.compute != f32 && g.dtype(w) != s.compute) w = cast(w, s.compute);
+  if (s.compute != f32 && g.dtype(w) != s.compute && g.dtype(w) != g.dtype(x))
+    w = cast(w, s.compute);
   const tenon_dtype out =
       f32_result && g.dtype(x) != f32 ? tenon_dtype{f32} : tenon_dtype{TENON_DTYPE_NONE};
   if (!bias && !residual)
