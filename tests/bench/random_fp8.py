@@ -2,7 +2,8 @@
 """Writes a Hugging Face folder with the shape of a language model and random fp8 weights. Needs numpy only.
 
 random_fp8.py SHAPE FOLDER [--plain F16|BF16] [--layers N] [--shard GIB] [--seed N]
-SHAPE: one of random_gguf.py. Products of layers are e4m3 with a scale for each block of 128 x 128 (`quant_method` fp8);
+SHAPE: one of random_gguf.py, but not qwen3-30b-a3b.
+Products of layers are e4m3 with a scale for each block of 128 x 128 (`quant_method` fp8);
 embedding, output, router and norms are bf16. --plain writes all matrices in that dtype instead, for comparisons. Speed does
 not depend on what the weights are; answers make no sense. The tokenizer has a token for each byte."""
 import argparse, json, pathlib, struct
@@ -147,7 +148,7 @@ def write(path, name, plain=None, layers=None, shard=4.0, seed=1):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shape", choices=random_gguf.SHAPES)
+    parser.add_argument("shape", choices=[n for n, s in random_gguf.SHAPES.items() if s["arch"] != "qwen3moe"])
     parser.add_argument("folder")
     parser.add_argument("--plain", choices=("F16", "BF16"), help="the dtype of all matrices, instead of fp8")
     parser.add_argument("--layers", type=int, help="instead of those of the shape")
