@@ -28,10 +28,11 @@ class EncodedWeight {
   // The same in blocks.
   virtual void decode_blocks(int64_t /*first*/, int64_t /*count*/, std::byte* /*to*/) const {}
 
-  // Where the numbers without their scales are, in a mapped file.
-  virtual std::span<const std::byte> source() const = 0;
+  // Where the numbers without their scales are in a mapped file; empty if others share this place.
+  virtual std::span<const std::byte> source() const { return {}; }
 
-  // All rows, by several threads; the pages of source() leave memory. dtype: `blocks`, or f32, f16 or bf16. transposed: [columns, rows].
+  // All rows, by several threads; then the pages of source() leave memory. dtype: `blocks`, or f32, f16
+  // or bf16. transposed: [columns, rows].
   Tensor tensor(tenon_dtype dtype, bool transposed);
 };
 

@@ -79,6 +79,11 @@ class Mxfp4 final : public EncodedWeight {
     }
   }
 
+  std::span<const std::byte> source() const override {
+    return numbers_.data.subspan(static_cast<size_t>(16 * groups_ * first_),
+                                 static_cast<size_t>(16 * groups_ * rows * step_));
+  }
+
   void decode(int64_t first, int64_t count, float* to) const override {
     std::vector<std::byte> all(static_cast<size_t>(17 * count * groups_));
     decode_blocks(first, count, all.data());
