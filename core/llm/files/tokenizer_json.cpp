@@ -5,6 +5,7 @@
 
 #include "llm/files/tokenizer_keys.hpp"
 #include "llm/files/tokenizer_parts.hpp"
+#include "llm/text/pre_names.hpp"
 
 namespace tenon::llm::files {
 namespace {
@@ -91,24 +92,33 @@ class Builder {
     const PreTokenizer* known = nullptr;
     for (const PreTokenizer& p : kPreTokenizers)
       if (p.name == pre) known = &p;
-    if (!known && pre != "gpt-2")
-      throw Error(TENON_UNSUPPORTED,
-                  file_ + ": tokenizer.ggml.pre is '" + pre + "', whose expression is not known");
+    const NamedPreTokenizer* named = nullptr;
+    if (!known && pre != "gpt-2") {
+      named = &named_pre_tokenizer(pre, file_);
+      if (named->raw || named->separator)
+        throw Error(TENON_UNSUPPORTED,
+                    file_ + ": tokenizer.ggml.pre '" + pre + "' has no form in tokenizer.json");
+    }
     const Json level{{"type", "ByteLevel"},
                      {"add_prefix_space", false},
                      {"trim_offsets", false},
-                     {"use_regex", known == nullptr}};
+                     {"use_regex", !known && !named}};
     Json steps = Json::array();
-    if (known)
+    const auto split = [&](std::string_view expression) {
       steps.push_back({{"type", "Split"},
-                       {"pattern", {{"Regex", known->expression}}},
+                       {"pattern", {{"Regex", expression}}},
                        {"behavior", "Isolated"},
                        {"invert", false}});
+    };
+    if (known) split(known->expression);
+    if (named)
+      for (const std::string_view pattern : named->patterns) split(pattern);
     steps.push_back(level);
     out["normalizer"] = pre == "qwen2" ? Json::object({{"type", "NFC"}}) : Json(nullptr);
     out["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", steps}};
     out["decoder"] = level;
-    out["model"] = bpe(model_.texts(key("merges")), pre == "llama-bpe");
+    out["model"] =
+        bpe(model_.texts(key("merges")), named ? named->ignore_merges : pre == "llama-bpe");
   }
 
   // The higher a token's score, the earlier its merges.

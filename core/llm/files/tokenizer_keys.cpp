@@ -11,6 +11,7 @@
 #include "llm/json_text.hpp"
 #include "llm/model_folder.hpp"
 #include "llm/text/json_stages.hpp"
+#include "llm/text/pre_names.hpp"
 
 namespace tenon::llm::files {
 namespace {
@@ -145,21 +146,31 @@ class Converter {
   // any: so that each that only divides texts is as good as any other.
   std::string recognized(const std::vector<const Json*>& before, bool any) const {
     std::string expression;
+    std::vector<std::string> patterns;  // one after the other
     bool own_split = false;
     for (const Json* s : before) {
       if (is_type(*s, "Split")) {
         const auto pattern = field<Json>(*s, "pattern", file_);
         const auto regex = pattern ? field<std::string>(*pattern, "Regex", file_) : std::nullopt;
         expression += regex.value_or("?");
+        patterns.push_back(regex.value_or("?"));
       } else if (is_type(*s, "ByteLevel")) {
         own_split = field<bool>(*s, "use_regex", file_).value_or(true);
+      } else if (is_type(*s, "Digits") &&
+                 field<bool>(*s, "individual_digits", file_).value_or(false)) {
+        expression += "?";
+        patterns.emplace_back(R"(\p{N})");
       } else if (!is_type(*s, "Sequence")) {
         expression += "?";
+        patterns.emplace_back("?");
       }
     }
     if (expression.empty() && (own_split || any)) return "gpt-2";
     for (const PreTokenizer& p : kPreTokenizers)
       if (p.expression == expression && !own_split) return std::string(p.name);
+    if (own_split) patterns.emplace_back(named_pre_tokenizer("gpt-2", file_).patterns[0]);
+    if (const std::string_view name = pre_tokenizer_name(patterns); !name.empty())
+      return std::string(name);
     throw Error(TENON_UNSUPPORTED,
                 file_ + ": 'pre_tokenizer': its expression has no known name in GGUF: " +
                     expression.substr(0, 200) + "; hint: --pre NAME says which it is");

@@ -2,6 +2,8 @@
 // The expressions are those of the tokenizer.json files of these models.
 #include "llm/text/pre_names.hpp"
 
+#include <algorithm>
+
 #include "tenon/tenon.hpp"
 
 namespace tenon::llm {
@@ -146,6 +148,13 @@ constexpr Entry kEntries[] = {
 };
 
 }  // namespace
+
+std::string_view pre_tokenizer_name(std::span<const std::string> patterns) {
+  for (const Entry& e : kEntries)
+    if (!e.is.raw && std::ranges::equal(e.is.patterns, patterns))
+      return e.names.substr(1, e.names.find(' ', 1) - 1);
+  return {};
+}
 
 const NamedPreTokenizer& named_pre_tokenizer(std::string_view name, const std::string& file) {
   const std::string spaced = ' ' + std::string(name) + ' ';

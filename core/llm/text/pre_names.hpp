@@ -17,6 +17,8 @@ struct NamedPreTokenizer {
   bool raw = false;            // pieces are UTF-8 with visible spaces, not visible bytes
 };
 
+// The first name of a pre-tokenizer with these patterns; empty if there is none.
+std::string_view pre_tokenizer_name(std::span<const std::string> patterns);
 // Throws for an unknown name.
 const NamedPreTokenizer& named_pre_tokenizer(std::string_view name, const std::string& file);
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "llm/dims_text.hpp"
+#include "llm/files/families.hpp"
 #include "llm/files/matrix.hpp"
 #include "llm/model_folder.hpp"
 
@@ -34,7 +35,9 @@ std::string of_expert(std::string module, int64_t expert) {
 
 void reorder_rows(std::vector<float>& b, const ModelConfig& config, const std::string& module,
                   int64_t out, bool back) {
-  if (!config.rope_interleaved) return;
+  // Some models turn neighbours in folders, too.
+  const std::string type(config.architecture->model_type);
+  if (!config.rope_interleaved || !files::family_of_folder(type, type).permuted) return;
   if (names_module("q_proj", module)) files::permute_rope(b, out, config.heads, back);
   if (names_module("k_proj", module)) files::permute_rope(b, out, config.kv_heads, back);
 }

@@ -22,7 +22,9 @@ constexpr std::string_view kUsual[] = {"q_proj",       "k_proj",    "v_proj",
                                        "gate_up_proj", "w1",        "w2",
                                        "w3",           "c_attn",    "c_proj",
                                        "c_fc",         "in_proj",   "x_proj",
-                                       "out_proj"};
+                                       "out_proj",     "dense",     "query_key_value",
+                                       "fc1",          "fc2",       "dense_h_to_4h",
+                                       "dense_4h_to_h"};
 
 std::string last_part(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
