@@ -1993,7 +1993,7 @@ def attention(
       The other numbers may be anything, such as -1.
 
     Numbers. Scores, weights and sums are in the accumulation dtype. A kernel may round the weights to the dtype of v
-    for its product.
+    for its product. With more than one query, it may round the elements of blocks to the dtype of q.
 
     Decomposition. With block_table: the blocks of each batch entry are gathered, and attention without a table
     follows. With k and v of a dtype of blocks, first: dequantize_blocks to the accumulation dtype, and attention in
