@@ -73,9 +73,8 @@ struct Gated {
 // A cast to blocks of 32 elements along the last axis.
 struct CastBlocks {
   i64 count = 0;  // blocks
-  i64 step = 1;   // of the operand: elements from number to number
-  // Of the operand, in blocks: the last axis has a block in each step.
-  Divisor divisors[kMostAxes] = {};
+  i64 step = 1;   // elements of the operand from number to number
+  Divisor divisors[kMostAxes] = {};  // of the axes, the last one in blocks
   i64 strides[kMostAxes] = {};
 };
 
