@@ -78,6 +78,9 @@ def schema(rng, depth):
     if kind == 4:
         return {"const": rng.choice(["c", 0, {"a": []}, False])}
     if kind == 5:
+        if rng.random() < 0.4:
+            low = round(rng.choice([0, rng.uniform(-20, 20), rng.uniform(-1, 1)]), rng.randrange(5)) + 0.0
+            return {"type": "number", "minimum": low, rng.choice(["maximum", "exclusiveMaximum"]): low + 10.0 ** rng.randrange(-3, 3)}
         return rng.choice([True, {}, {"type": "integer", "minimum": rng.randrange(-300, 300)}, {"type": "integer", "minimum": -17, "exclusiveMaximum": rng.randrange(1, 999)}, {"type": "string", "description": "any", "format": "date"}])
     if kind < 8:
         least = rng.randrange(3)

@@ -132,6 +132,19 @@ void add_natural(const NumberRange& r, std::vector<Part>& out) {
   if (bounded) add(high.whole, at_most(high.digits, r.high_open));
 }
 
+// A text may round to an open bound. All texts up to the double in front of it are inside, and with 0 any text
+// that is not 0.
+NumberRange closed(NumberRange r) {
+  const auto close = [](double& bound, bool& open, double towards) {
+    if (!open || bound == 0 || std::isinf(bound)) return;
+    bound = std::nextafter(bound, towards);
+    open = false;
+  };
+  close(r.low, r.low_open, INFINITY);
+  close(r.high, r.high_open, -INFINITY);
+  return r;
+}
+
 }  // namespace
 
 Part integers(const NumberRange& r) {
@@ -141,7 +154,8 @@ Part integers(const NumberRange& r) {
   return integers(cut(low), cut(high));
 }
 
-Part numbers(const NumberRange& r) {
+Part numbers(const NumberRange& range) {
+  const NumberRange r = closed(range);
   std::vector<Part> natural, negative;
   if (r.high >= 0)
     add_natural({std::max(r.low, 0.0), r.high, r.low >= 0 && r.low_open, r.high_open}, natural);

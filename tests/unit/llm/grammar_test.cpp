@@ -166,6 +166,8 @@ TEST_CASE("schema: numbers between bounds") {
                {"1.5", "2"}, {"1", "1.0"});
   check_schema(R"({"type": ["number", "null"], "maximum": -1e-7})", {"-0.0000001", "-1", "null"},
                {"-0.00000009", "0", "1"});
+  check_schema(R"({"type": "number", "minimum": -9, "exclusiveMaximum": -7.949999999999999})",
+               {"-7.95", "-9.0"}, {"-7.949999999999999", "-7.949999999999999513", "-7.9"});
   const double bounds[] = {-INFINITY, -12.5, -2, -0.25, -0.1, 0, 0.099,
                            0.1,       0.125, 1,  1.5,   9.99, 10};
   std::vector<std::string> texts;
