@@ -44,7 +44,10 @@ std::shared_ptr<Buffer> Entry::current(Device& device, const std::shared_ptr<Ent
   Copy& copy = copy_on(device);
   if (copy.borrowed && reader) {
     std::erase_if(readers_, [](const auto& r) { return r.expired(); });
-    readers_.push_back(reader);
+    const auto is_same = [&](const auto& r) {
+      return !r.owner_before(reader) && !reader.owner_before(r);
+    };
+    if (std::ranges::none_of(readers_, is_same)) readers_.push_back(reader);
   }
   if (copy.current || !copy.buffer) return copy.buffer;
   fill(*copy.buffer);

@@ -24,7 +24,8 @@ struct LevelRows {
   static constexpr int kStride = ((kPieces * kPiece + (kShifts ? 4 : 0) + 15) / 16 | 1) * 16;
 
   // A warp copies kKeys rows. Of a row that does not exist it leaves what was there: its levels are finite in any
-  // case, and no score or weight takes its scales.
+  // case, and scores and weights of keys behind the last do not take its scales. A key whose block is not in the pool
+  // takes any scale; the run fails then.
   template <class PlaceOf>
   static __device__ __forceinline__ void load(u8* to, PlaceOf place_of) {
     const int lane = threadIdx.x % 32;
@@ -68,7 +69,7 @@ struct LevelRows {
   static __device__ __forceinline__ f32 scale(const u8* row, int block) {
     return f16_to_f32(*(const u16*)(row + block * kBytes));
   }
-  // Four levels from the fourth one of `quad` fours of a block.
+  // Levels 4 · quad to 4 · quad + 3 of a block.
   static __device__ __forceinline__ u32 four(const u8* row, int block, int quad) {
     const u8* const at = row + block * kBytes + 2 + quad * 4;
     if (!kShifts && block % 2 == 1) return *(const u32*)at;

@@ -12,7 +12,7 @@
 struct TileOfX {
   i64 first = 0;      // of its rows
   int count = 0;      // none: there is nothing to do
-  const i32* order = nullptr;  // of all rows; null: as they lie
+  const i32* order = nullptr;  // of all rows; null: they are in order
   i64 expert = 0;
   bool own = true;    // rows of no expert give zeros
 #if GROUPS && defined(FACTOR)
@@ -36,12 +36,12 @@ struct TileOfX {
     return p.w + expert * p.n * row_bytes;
   }
 };
-// Behind all of w.
+// The end of w.
 __device__ inline const u8* end_of_w(const BlockProduct& p, i64 row_bytes) {
   return p.w + (GROUPS ? p.groups.experts : 1) * p.n * row_bytes;
 }
 
-// Tile `tile`, of up to kMost rows of m. An id that names no expert is told by the threads that `tell`.
+// Tile `tile`, of up to kMost rows of m. Threads with `tell` report an id that names no expert.
 template <int kMost>
 __device__ inline TileOfX tile_of_x(const GroupsOfRows& g, i64 m, u32 tile,
                                     [[maybe_unused]] bool tell = false) {

@@ -203,6 +203,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) multiply_row(con
   begin_early();  // what would be fetched ahead delays the small kernels that are at work
   const TileOfX of_x = tile_of_x<1>(p.groups, p.m, blockIdx.y, blockIdx.x + threadIdx.x == 0);
   const u8* const w = of_x.matrix(p, row_bytes);
+  if (GROUPS && !of_x.own) {  // no block of w is read
+    for (; at.row < p.n; at.row += step)
+      for (i64 r = threadIdx.x; r < min((i64)kTiles * kRows, p.n - at.row); r += kThreads)
+        static_cast<X*>(p.y)[of_x.row(0) * p.n + at.row + r] = narrow<X>(0.0f);
+    return;
+  }
 
   // Copies a piece of the rows of a turn, each lane some rows.
   const auto copy = [&](const Stage& to) {

@@ -6,7 +6,7 @@
 // y = act(alpha * a bᵀ + bias) + residual where b has few rows, as routers of experts have, with sums in
 // f32: a block of threads makes ROWS times 8 results. Its threads take 16 bytes of terms of each row in
 // turn. A lane adds its terms in order, then lanes are added, then warps. This order does not depend on
-// m or ROWS, so a row of a has the same bits alone and among others.
+// m or ROWS.
 // Defines: dtypes TYPE (of a and b: f32, f16, bf16) and TY; ROWS; BIAS, RESIDUAL (dtypes), ALPHA,
 // PRE_ACT, ACT(x), or none of them.
 //entry: dots = dots(Product)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with decoded weights, which lie in scratch.
+// Products with decoded weights, which are in scratch memory.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -70,11 +70,12 @@ sdk::Kernel product_of(const BlockProblem& p, const sdk::Node& node) {
 
 sdk::Kernel decoded_product(const BlockProblem& p, sdk::Kernel otherwise, const sdk::Node& node) {
   // A matrix alone would fill small devices; of experts, all are decoded.
-  constexpr int64_t kMostBytes = 256 << 20, kMostOfExperts = int64_t{1} << 30;
+  constexpr int64_t kMostElements = 128 << 20, kMostOfExperts = 512 << 20;
   const tenon_dtype dtype = p.x.type().dtype;
   const int64_t matrices = p.grouped ? p.grouped->experts : 1, elements = matrices * p.n * p.k,
                 size = elements * element_bytes(dtype);
-  if (size > (p.grouped ? kMostOfExperts : kMostBytes)) throw Refusal::shape("w is too large");
+  if (elements > (p.grouped ? kMostOfExperts : kMostElements))
+    throw Refusal::shape("w is too large");
   auto work = std::make_shared<DecodedProduct>();
   work->otherwise = std::move(otherwise);
   work->product = product_of(p, node);

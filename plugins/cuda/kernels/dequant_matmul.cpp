@@ -256,19 +256,22 @@ sdk::Kernel wide(BlockProblem p, CudaDevice& device) {
   return kernel;
 }
 
-// From so many rows of x for a matrix on it pays to decode w, where it may be rounded.
+// From so many rows of x for a matrix on it pays to decode w, where it may be rounded, or is not.
 constexpr int64_t kManyRows = 72;
 
 sdk::Kernel make_block_product(const BlockProblem& p, const std::string& compute,
                                const sdk::Node& node) {
   CudaDevice& device = device_of(node);
-  if (!fits_tiles(p, device)) return by_lanes(p, device);
+  const bool fits = fits_tiles(p, device);
   const int64_t matrices = p.grouped ? p.grouped->experts : 1;
-  const bool may_round = compute == (p.x.type().dtype == TENON_DTYPE_F16 ? "f16" : "bf16");
-  if (may_round && p.m >= kManyRows * matrices) try {
-      return decoded_product(p, few_rows(p, device), node);
-    } catch (const Refusal&) {  // the product: tiles have other limits
+  const tenon_dtype x = p.x.type().dtype;
+  const bool may_decode =
+      x == TENON_DTYPE_F32 || compute == (x == TENON_DTYPE_F16 ? "f16" : "bf16");
+  if (may_decode && p.m >= kManyRows * matrices) try {
+      return decoded_product(p, fits ? few_rows(p, device) : by_lanes(p, device), node);
+    } catch (const Refusal&) {  // the product: other kernels have other limits
     }
+  if (!fits) return by_lanes(p, device);
   if ((p.m == 1 && !p.grouped) || TilesOfX::alone(p))
     if (const auto kernel = one_row(p, device)) return *kernel;
   return p.m <= kFewRows * matrices ? few_rows(p, device) : wide(p, device);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of products with blocks of quantized weights are told.
+// Arguments and defines of products with blocks of quantized weights.
 #pragma once
 
 #include <optional>
@@ -51,7 +51,7 @@ class TilesOfX {
   std::vector<Code> codes() const { return sorted_ ? sorted_->codes() : std::vector<Code>{}; }
   uint64_t scratch() const { return scratch_.size(); }
   bool can_fail() const { return ids_ >= 0; }
-  // Enqueues what makes them.
+  // Enqueues the kernels that sort the rows, if they are sorted.
   void run(const sdk::Call& c, args::GroupsOfRows& groups) const;
 
  private:
@@ -62,8 +62,8 @@ class TilesOfX {
   std::optional<RowGroups> sorted_;
 };
 
-// Many rows of x: w is decoded and rounded to x's dtype, and a product of floats follows. Where memory
-// is too short for that, `otherwise`. Throws sdk::Refusal if w is too large.
+// Many rows of x: w is decoded to x's dtype, and a product of floats follows. Where memory is too short
+// for that, `otherwise`. Throws sdk::Refusal if w is too large.
 sdk::Kernel decoded_product(const BlockProblem& p, sdk::Kernel otherwise, const sdk::Node& node);
 
 }  // namespace tenon::cuda

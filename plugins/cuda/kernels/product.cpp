@@ -107,7 +107,8 @@ void TileProduct::run(const sdk::Call& call, const ProductPointers& p) const {
 }
 
 bool DotsProduct::takes(const ProductProblem& p) {
-  constexpr int64_t kFewColumns = 32, kFewRows = 8, kManyColumns = 512;
+  // Of halves, the tensor cores of the library soon win.
+  constexpr int64_t kFewColumns = 8, kFewRows = 8, kManyColumns = 512, kMostOfHalves = 64;
   const int64_t bytes = element_bytes(p.a), vector = static_cast<int64_t>(kBytes) / bytes;
   const auto on_vectors = [&](uint64_t alignment, int64_t ld) {
     return alignment >= kBytes && ld % vector == 0;
@@ -117,7 +118,8 @@ bool DotsProduct::takes(const ProductProblem& p) {
          p.trans_b && p.batch.empty() && p.m > 0 && p.n > 0 && p.k > 0 && p.m < kNarrowIndex &&
          p.k % vector == 0 && on_vectors(p.a_alignment, p.lda) &&
          on_vectors(p.b_alignment, p.ldb) &&
-         (p.n <= kFewColumns || (f32 && p.m <= kFewRows && p.n <= kManyColumns));
+         (f32 ? p.n <= kFewColumns || (p.m <= kFewRows && p.n <= kManyColumns)
+              : p.n <= kFewColumns && p.m <= kMostOfHalves);
 }
 
 DotsProduct::DotsProduct(CudaDevice& device, const ProductProblem& problem) : problem_(problem) {

@@ -63,8 +63,8 @@ class TileProduct {
   uint32_t shared_ = 0;
 };
 
-// Few columns, in f32 also few rows and not many columns (device/dots.cu): libraries are slow there, and
-// choose an order of sums by the number of rows.
+// Few columns, in f32 also few rows and not many columns (device/dots.cu): libraries are slow there. With
+// few columns in f32, a row has the same bits alone and among others.
 class DotsProduct {
  public:
   static bool takes(const ProductProblem& p);

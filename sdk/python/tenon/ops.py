@@ -4476,7 +4476,7 @@ def grouped_dequant_matmul(
     - ids [M], offsets [E+1] and p [M], in the dtype of x or f32: as for grouped_matmul, with the same edge cases.
     - compute: as for dequant_matmul. f32 tf32 f16 bf16 int8.
 
-    The blocks of an expert without rows are not read.
+    The blocks of an expert without rows have no influence.
 
     Values of compute: f32 tf32 f16 bf16 int8.
     Gradient: own rule.
