@@ -3,6 +3,7 @@
 #include "llm/step_logits.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <string>
 
 #include "llm/arch/step.hpp"
@@ -79,13 +80,16 @@ void StepLogits::fetch_whole() {
   whole_ = logits_;
 }
 
-// The device gathers the rows, and one read brings them here.
+// The device gathers the rows, and one read brings them here. The last row is repeated up to a power of
+// two, so that there are few executables, whatever numbers of rows the steps want.
 void StepLogits::copy_rows(const std::vector<size_t>& rows, std::vector<float>& to) {
   const auto batch = static_cast<int64_t>(scales_.size());
   const std::string device(place_.device.data, place_.device.size);
   const TensorType type(f32, {batch, vocab_});
-  const auto count = static_cast<int64_t>(rows.size());
-  Copier& copier = copiers_[{batch, rows.size()}];
+  std::vector<int64_t> places(rows.begin(), rows.end());
+  places.resize(std::min(std::bit_ceil(rows.size()), scales_.size()), places.back());
+  const auto count = static_cast<int64_t>(places.size());
+  Copier& copier = copiers_[{batch, count}];
   if (!copier.context) {
     Graph g("llm.rows." + std::to_string(batch) + "." + std::to_string(count));
     const Value all = g.input("logits", type), at = g.input("rows", {i64, {count}});
@@ -96,9 +100,9 @@ void StepLogits::copy_rows(const std::vector<size_t>& rows, std::vector<float>& 
   }
   Context& copy = *copier.context;
   copy.bind("logits", type, place_.data, place_.size, device);
-  copy.set("rows", std::vector<int64_t>(rows.begin(), rows.end()));
+  copy.set("rows", places);
   copy.run();
-  to.resize(rows.size() * static_cast<size_t>(vocab_));
+  to.resize(places.size() * static_cast<size_t>(vocab_));
   copy.get("logits_of_rows", to.data(), to.size() * sizeof(float));
   copy.unbind("logits");  // the next step may put its logits elsewhere
 }

@@ -50,7 +50,7 @@ class StepLogits {
     std::unique_ptr<Executable> executable;
     std::unique_ptr<Context> context;
   };
-  std::map<std::pair<int64_t, size_t>, Copier> copiers_;  // by batch and number of rows
+  std::map<std::pair<int64_t, int64_t>, Copier> copiers_;  // by batch and number of rows
 };
 
 }  // namespace tenon::llm
