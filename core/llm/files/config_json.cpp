@@ -114,9 +114,9 @@ class Reader {
     if (family_.model_type == "gemma3_text")
       out_["rope_local_base_freq"] =
           has("rope.freq_base_swa") ? real("rope.freq_base_swa") : 10000.0;
-    if (has("rope.dimension_count") && family_.rope_part > 0)
+    if (family_.rope_part > 0)
       out_["partial_rotary_factor"] =
-          static_cast<double>(number("rope.dimension_count")) / static_cast<double>(head);
+          has("rope.dimension_count") ? part_of(head, number("rope.dimension_count")) : 1.0;
     // A file that says nothing would have a scaled embedding.
     if (family_.model_type == "ministral3" || family_.model_type == "gpt_oss")
       out_["rope_scaling"] = {{"rope_type", "default"}};
@@ -150,6 +150,12 @@ class Reader {
       if (family_.gguf == "gpt-oss" && type == "yarn") scaling["truncate"] = false;
       out_["rope_scaling"] = scaling;
     }
+  }
+  // Readers multiply and cut off what is behind the point: 44 * (30.0 / 44) would become 29.
+  static double part_of(int64_t head, int64_t dims) {
+    const double part = static_cast<double>(dims) / static_cast<double>(head);
+    const bool below = static_cast<int64_t>(part * static_cast<double>(head)) < dims;
+    return below ? std::nextafter(part, 2.0 * part) : part;
   }
   std::vector<double> list(const char* tensor) const {
     const GgufTensor t = in_file([&] { return model_.tensor(tensor); });

@@ -120,12 +120,13 @@ class Keys {
     return number;
   }
 
-  // What files that leave it out mean.
+  // What files that leave it out mean: as the engine reads them.
   double usual_eps() const {
     if (family_.layer_norm()) return 1e-5;
     if (family_.model_type == "glm" || family_.model_type == "glm4") return 0.00000015625;
-    for (const char* type : {"gpt_oss", "olmo2", "olmo3", "olmoe", "exaone4", "ernie4_5",
-                             "glm4_moe", "hunyuan_v1_dense", "arcee"})
+    for (const char* type :
+         {"gpt_oss", "olmo2", "olmo3", "olmoe", "exaone4", "ernie4_5", "glm4_moe",
+          "hunyuan_v1_dense", "arcee", "mixtral", "phi3", "ministral3"})
       if (family_.model_type == type) return 1e-5;
     return 1e-6;
   }
@@ -160,7 +161,7 @@ class Keys {
       if (factor) out_.set(key("rope.scaling.factor"), static_cast<float>(*factor));
       if (const auto v = number("original_max_position_embeddings"))
         set("rope.scaling.original_context_length", static_cast<int64_t>(*v));
-      if (r.type == "yarn") yarn(r);
+      if (r.type == "yarn") yarn(r, factor.value_or(1));
     } else if (r.type == "longrope" || r.type == "su") {
       longrope();
     } else {
@@ -185,32 +186,35 @@ class Keys {
     r.type = "default";
     return r;
   }
-  void yarn(const RopeConfig& r) {
+  void yarn(const RopeConfig& r, double factor) {
     if (field<bool>(r.scaling, "truncate", file_).value_or(true) == (family_.gguf == "gpt-oss"))
       unsupported(file_, "truncate", "expected false for gpt_oss, and true for other model_types");
-
     const auto number = [&](const char* name) {
       return field<double>(r.scaling, name, file_).value_or(0.0);
     };
     for (const char* name : {"beta_fast", "beta_slow"})
       if (const double v = number(name); v > 0)
         out_.set(key(std::string("rope.scaling.yarn_") + name), static_cast<float>(v));
-    // Readers derive the factor on cos and sin from the context, in DeepSeek from mscale_all_dim.
-    if (number("attention_factor") != 0)
-      unsupported(file_, "attention_factor", "has no form in GGUF; expected it absent");
+    // Readers derive the factor on cos and sin from these. mscale alone has no effect.
     const double all = number("mscale_all_dim");
+    const double mscale = number("mscale");
+    const auto scale = [&](double m) { return factor <= 1 ? 1 : 0.1 * m * std::log(factor) + 1; };
+    const double derived = mscale != 0 && all != 0 ? scale(mscale) / scale(all) : scale(1);
+    if (const double given = number("attention_factor");
+        given != 0 && std::fabs(given - derived) > 1e-6 * derived)
+      unsupported(file_, "attention_factor",
+                  std::to_string(given) + " has no form in GGUF; expected " +
+                      std::to_string(derived) + ", which follows from the other fields");
     if (family_.gguf == "mistral3") {
-      if (number("mscale") != (all != 0 ? 1 : 0))
-        unsupported(file_, "mscale", "expected 1, or 0 without mscale_all_dim");
+      if (all != 0 && mscale != 1) unsupported(file_, "mscale", "expected 1 beside mscale_all_dim");
       if (all != 0) out_.set(key("rope.scaling.yarn_log_multiplier"), static_cast<float>(all));
       return;
     }
     if (family_.gguf != "deepseek2") {
-      if (all != 0 || number("mscale") != 0)
-        unsupported(file_, "mscale", "has no form in GGUF for this model_type");
+      if (all != 0) unsupported(file_, "mscale_all_dim", "has no form in GGUF for this model_type");
       return;
     }
-    if (all <= 0 || number("mscale") != all)
+    if (all <= 0 || mscale != all)
       unsupported(file_, "mscale", "expected the value of mscale_all_dim, above 0");
     out_.set(key("rope.scaling.yarn_log_multiplier"), static_cast<float>(0.1 * all));
   }

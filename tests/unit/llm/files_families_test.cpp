@@ -5,10 +5,13 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 
+#include "llm/arch/config.hpp"
 #include "llm/files/config_keys.hpp"
 
 using namespace tenon;
+using namespace tenon::llm;
 using namespace tenon::llm::files;
 
 namespace {
@@ -115,7 +118,95 @@ TEST_SUITE("llm/files families") {
     Json bad = rope;
     bad["mscale"] = 0.5;
     CHECK(refusal("ministral3", {{"rope_scaling", bad}}) ==
-          "config.json: 'mscale': expected 1, or 0 without mscale_all_dim");
+          "config.json: 'mscale': expected 1 beside mscale_all_dim");
+  }
+
+  TEST_CASE("config: the eps of norms where config.json has none is that of the engine") {
+    const Json experts{{"num_experts_per_tok", 2}, {"moe_intermediate_size", 48}};
+    const Json latent{{"q_lora_rank", nullptr}, {"kv_lora_rank", 32}, {"qk_nope_head_dim", 16},
+                      {"qk_rope_head_dim", 16}, {"v_head_dim", 16},   {"n_routed_experts", 8},
+                      {"n_group", 1},           {"topk_group", 1}};
+    const std::map<std::string, Json> more = {
+        {"mixtral", {{"num_local_experts", 8}, {"num_experts_per_tok", 2}}},
+        {"gpt_oss",
+         {{"num_local_experts", 8},
+          {"num_experts_per_tok", 2},
+          {"rope_scaling", {{"rope_type", "default"}}}}},
+        {"granitemoe", {{"num_local_experts", 8}, {"num_experts_per_tok", 2}}},
+        {"ministral3", {{"rope_scaling", {{"rope_type", "default"}}}}},
+        {"qwen3_moe", {{"num_experts", 8}}},
+        {"qwen2_moe", {{"num_experts", 8}}},
+        {"olmoe", {{"num_experts", 8}}},
+        {"glm4_moe", {{"n_routed_experts", 8}}},
+        {"deepseek_v2", latent},
+        {"deepseek_v3", latent}};
+    int compared = 0;
+    for (const Architecture* a : architectures()) {
+      const std::string type(a->model_type);
+      if (type == "gpt2" || type == "mamba") continue;  // keys of their own
+      CAPTURE(type);
+      Json changes = Json::object();
+      if (const auto at = more.find(type); at != more.end()) changes = at->second;
+      if (changes.contains("n_routed_experts") || changes.contains("num_experts"))
+        changes.update(experts);
+      Json whole = config(changes);
+      whole["model_type"] = type;
+      whole.erase("rms_norm_eps");
+      if (type.starts_with("deepseek")) whole.erase("num_key_value_heads");
+      if (type == "olmoe") whole.erase("moe_intermediate_size");
+      const double engine = parse_config(whole.dump(), "config.json").norm_eps;
+      const Folder folder;
+      const std::string path = folder.path + "/m.gguf", file = "config.json";
+      const Family& family = family_of_folder(type, file);
+      GgufWriter out(path);
+      set_config_keys(out, family, whole, file);
+      out.commit();
+      const char* const key = family.layer_norm() ? ".attention.layer_norm_epsilon"
+                                                  : ".attention.layer_norm_rms_epsilon";
+      CHECK(Gguf(path).number<float>(std::string(family.gguf) + key) == static_cast<float>(engine));
+      ++compared;
+    }
+    CHECK(compared > 30);
+  }
+
+  TEST_CASE("config: factors of yarn that follow from others, parts of rope there and back") {
+    Json yarn{{"rope_type", "yarn"}, {"factor", 8.0}, {"original_max_position_embeddings", 256}};
+    const Json plain = yarn;
+    yarn["attention_factor"] = 0.1 * std::log(8.0) + 1;
+    CHECK(there_and_back("qwen3", {{"rope_scaling", yarn}})["rope_scaling"] == plain);
+    yarn["mscale"] = 1.0;  // alone, it has no effect
+    CHECK(there_and_back("qwen3", {{"rope_scaling", yarn}})["rope_scaling"] == plain);
+    CHECK(there_and_back("ministral3", {{"rope_scaling", yarn}})["rope_scaling"]["factor"] == 8.0);
+    yarn["attention_factor"] = 1.3;
+    CHECK(refusal("qwen3", {{"rope_scaling", yarn}}) ==
+          "config.json: 'attention_factor': 1.300000 has no form in GGUF; expected 1.207944, which "
+          "follows from the other fields");
+    yarn.erase("attention_factor"), yarn["mscale_all_dim"] = 1.0;
+    CHECK(refusal("qwen3", {{"rope_scaling", yarn}}) ==
+          "config.json: 'mscale_all_dim': has no form in GGUF for this model_type");
+
+    for (const int64_t head : {2, 44, 64, 80, 96, 128, 192})
+      for (int64_t dims = 2; dims <= head; dims += 2) {
+        const double part = (static_cast<double>(dims) + 0.5) / static_cast<double>(head);
+        const Json back = there_and_back(
+            "glm", {{"head_dim", head}, {"partial_rotary_factor", std::min(part, 1.0)}});
+        const auto again = back["partial_rotary_factor"].get<double>();
+        if (static_cast<int64_t>(again * static_cast<double>(head)) != dims)
+          FAIL(dims << " of " << head << " become " << again);
+      }
+    // A file that does not say how much of a head is rotated: all of it, as in llama.cpp.
+    const Folder folder;
+    const std::string path = folder.path + "/m.gguf";
+    GgufWriter out(path);
+    out.set("general.architecture", std::string("stablelm"));
+    for (const char* size : {"context_length", "embedding_length", "block_count",
+                             "feed_forward_length", "attention.head_count", "vocab_size"})
+      out.set("stablelm." + std::string(size), uint32_t{8});
+    out.set("stablelm.attention.layer_norm_epsilon", 1e-5f);
+    out.commit();
+    const Json c =
+        config_from_keys(Gguf(path), family_of_folder("stablelm", path), "float32", path);
+    CHECK(c["partial_rotary_factor"] == 1.0);
   }
 
   TEST_CASE("config: LayerNorms, parts of rope, windows in some layers, limits") {
