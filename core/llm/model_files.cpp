@@ -61,11 +61,14 @@ ModelFiles open_model(const std::string& path, const OpenOptions& options) {
 }
 
 bool is_harmless_tensor(const std::string& name, const ModelConfig& c) {
-  if (text_tensor(name).empty()) return true;  // of images or sounds
-  if (name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.masked_bias")) return true;
-  // Causal masks of GPT-2 and GPT-NeoX; biases of products are named c_attn.bias and so on.
-  for (const char* end : {".attn.bias", ".attention.bias", ".attention.masked_bias"})
-    if (name.ends_with(end)) return true;
+  if (c.wrapped && text_tensor(name).empty()) return true;  // of images or sounds
+  if (name.ends_with(".rotary_emb.inv_freq")) return true;
+  // Causal masks; biases of products are named c_attn.bias and so on.
+  const std::string_view type = c.architecture->model_type;
+  if (type == "gpt2" || type == "gpt_neox")
+    for (const char* end :
+         {".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias"})
+      if (name.ends_with(end)) return true;
   if (c.tied && text_tensor(name) == "lm_head.weight") return true;
   for (int64_t i = 0; i < c.extra_layers && i < 64; ++i)
     if (name.starts_with("model.layers." + std::to_string(c.layers + i) + ".")) return true;

@@ -155,9 +155,10 @@ bool is_base_class(const std::string& name, std::string_view with_head) {
 }  // namespace
 
 ModelConfig parse_config(const std::string& text, const std::string& file) {
-  const Json json = text_part(parse_object(text, file), file);
+  const Json whole = parse_object(text, file), json = text_part(whole, file);
   ConfigReader r(json, file);
   ModelConfig c;
+  c.wrapped = json != whole;
   const std::string type = r.text("model_type");
   for (const Architecture* a : architectures())
     if (a->model_type == type) c.architecture = a;

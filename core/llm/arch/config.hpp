@@ -91,6 +91,7 @@ struct ModelConfig {
   Pooling pooling = Pooling::mean;       // unless the model's files name another one
   std::string other_pooling = {};        // the name of one that tenon does not have
   bool headless = false;                 // the files have no head: only hidden states can be had
+  bool wrapped = false;                  // of a model that reads images or sounds, too
 
   // Recurrent models keep a state of constant size, and read no padding.
   bool recurrent() const { return mamba.inner > 0; }

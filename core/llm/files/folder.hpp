@@ -54,9 +54,16 @@ class ModelFolder {
   std::string own_type() const;
 
  private:
-  std::string path_;
-  Json config_;
+  // full: the name in the files. The name in a model of text; empty for tensors of another part.
+  std::string name_of(const std::string& full) const;
+  // Throws CORRUPT if another tensor of the files has that name.
+  void add(const std::string& full, Entry entry);
   void take_apart(JointLayout layout);
+
+  std::string path_;
+  bool wrapped_ = false;  // the language model of one that reads images or sounds, too
+  Json config_;
+  std::map<std::string, std::string> full_names_;  // of tensors_
 
   QuantizedFolder tensors_from_;
   std::vector<std::unique_ptr<EncodedWeight>> parts_;

@@ -264,4 +264,12 @@ int64_t dense_layers(const Json& config, const Family& family, const std::string
   return field<int64_t>(config, "first_k_dense_replace", file).value_or(otherwise);
 }
 
+int64_t extra_layers(const Json& config, const Family& family, const std::string& file) {
+  if (!family.has_dense_layers()) return 0;
+  const bool glm = family.model_type == "glm4_moe";
+  if (glm)
+    if (const auto more = field<int64_t>(config, "num_mtp_layers", file)) return *more;
+  return field<int64_t>(config, "num_nextn_predict_layers", file).value_or(glm ? 1 : 0);
+}
+
 }  // namespace tenon::llm::files

@@ -28,6 +28,8 @@ void read_deepseek_keys(const Gguf& model, const Family& family, const std::stri
                         Json& out);
 // Layers in front that have no experts.
 int64_t dense_layers(const Json& config, const Family& family, const std::string& file);
+// Layers behind the last one that predict further tokens; none of the model's.
+int64_t extra_layers(const Json& config, const Family& family, const std::string& file);
 
 // The shortest decimal number of an f32, not that of the double that equals it. Throws TENON_CORRUPT,
 // with the name, for what is not finite: JSON has no form for it.

@@ -10,6 +10,7 @@
 #include "llm/files/convert.hpp"
 #include "llm/files/folder_writer.hpp"
 #include "llm/files/matrix.hpp"
+#include "llm/files/own_keys.hpp"
 #include "llm/files/tokenizer_keys.hpp"
 
 namespace tenon::llm::files {
@@ -53,7 +54,7 @@ class ToFolder {
       kv_heads_ = field<int64_t>(config, "num_key_value_heads", file_).value_or(heads_);
     }
     plan(need_size(config, family_.gguf == "gpt2" ? "n_layer" : "num_hidden_layers", file_),
-         field<int64_t>(config, "num_nextn_predict_layers", file_).value_or(0));
+         extra_layers(config, family_, file_));
     // Before anything is written: it may fail.
     const TokenizerFiles tokenizer = tokenizer_files(model_, file_);
     std::error_code error;

@@ -177,8 +177,7 @@ class ToGguf {
     if (family_.gguf == "gpt2" || family_.gguf == "gptneox")
       return name.ends_with(".attention.bias") || name.ends_with(".attention.masked_bias") ||
              name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
-    const int64_t more =
-        field<int64_t>(config_, "num_nextn_predict_layers", config_file_).value_or(0);
+    const int64_t more = extra_layers(config_, family_, config_file_);
     for (int64_t i = 0; i < more && i < 64; ++i)
       if (name.starts_with("model.layers." + std::to_string(model_.layers + i) + ".")) return true;
     return false;

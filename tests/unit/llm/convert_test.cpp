@@ -11,10 +11,13 @@
 #include <set>
 
 #include "llm/files/json.hpp"
+#include "llm/files/own_keys.hpp"
 #include "llm/files/tokenizer_keys.hpp"
+#include "llm/model_files.hpp"
 #include "tenon/tenon.hpp"
 
 using namespace tenon;
+using namespace tenon::llm;
 using namespace tenon::llm::files;
 
 namespace {
@@ -65,6 +68,30 @@ void save_mamba(Folder& f) {
                                                                  {"out_proj.weight", {4, 8}}})
     f.add(kLayer + "mixer." + name, dims);
   f.save(mamba_config());
+}
+
+const Json kLlama = {{"model_type", "llama"},
+                     {"hidden_size", 8},
+                     {"intermediate_size", 12},
+                     {"num_hidden_layers", 1},
+                     {"num_attention_heads", 2},
+                     {"num_key_value_heads", 2},
+                     {"vocab_size", 8},
+                     {"max_position_embeddings", 16},
+                     {"tie_word_embeddings", true}};
+
+// A Llama of one layer. prefix: of the names of its tensors.
+void add_llama(Folder& f, const std::string& prefix) {
+  f.add(prefix + "embed_tokens.weight", {8, 8});
+  f.add(prefix + "norm.weight", {8});
+  const std::string layer = prefix + "layers.0.";
+  for (const char* norm : {"input_layernorm", "post_attention_layernorm"})
+    f.add(layer + norm + ".weight", {8});
+  for (const char* which : {"q_proj", "k_proj", "v_proj", "o_proj"})
+    f.add(layer + "self_attn." + which + ".weight", {8, 8});
+  f.add(layer + "mlp.gate_proj.weight", {12, 8});
+  f.add(layer + "mlp.up_proj.weight", {12, 8});
+  f.add(layer + "mlp.down_proj.weight", {8, 12});
 }
 
 }  // namespace
@@ -172,6 +199,59 @@ TEST_SUITE("llm/convert") {
     CHECK(refusal() == f.path + "/model: weight '" + mixer +
                            "in_proj.bias' is not used by the model that the configuration "
                            "describes");
+  }
+
+  TEST_CASE("tensors of images and masks are left out of models that have such parts only") {
+    const std::string image = "vision_model.patch.weight",
+                      mask = "model.layers.0.attention.masked_bias";
+    const auto outcome = [](Folder& f, const Json& config) {
+      f.save(config);
+      for (const auto convert : {folder_to_gguf, folder_to_folder}) try {
+          convert(f.path + "/model", f.path + "/made.gguf", ConvertOptions{});
+          std::filesystem::remove_all(f.path + "/made.gguf");
+        } catch (const Error& e) {
+          return std::string(e.what()).substr(f.path.size());
+        }
+      return std::string("accepted");
+    };
+    const auto parsed = [](const Json& config) { return parse_config(config.dump(), "c"); };
+    const Json wrapper{{"model_type", "llava"}, {"text_config", kLlama}};
+    CHECK_FALSE(is_harmless_tensor(image, parsed(kLlama)));
+    CHECK_FALSE(is_harmless_tensor(mask, parsed(kLlama)));
+    CHECK(is_harmless_tensor(image, parsed(wrapper)));
+    CHECK_FALSE(is_harmless_tensor(mask, parsed(wrapper)));
+    const Json gpt2{{"model_type", "gpt2"}, {"vocab_size", 8}, {"n_positions", 8},
+                    {"n_embd", 8},          {"n_layer", 1},    {"n_head", 2}};
+    CHECK(is_harmless_tensor("h.0.attn.bias", parsed(gpt2)));
+    {
+      Folder f;
+      add_llama(f, "model.");
+      CHECK(outcome(f, kLlama) == "accepted");
+      f.add(image, {4});
+      CHECK(outcome(f, kLlama) ==
+            "/model: tensor '" + image + "' has no name in GGUF for model_type 'llama'");
+    }
+    Folder f;
+    add_llama(f, "language_model.model.");
+    f.add(image, {4});
+    CHECK(outcome(f, wrapper) == "accepted");
+    f.add("model.norm.weight", {8});
+    CHECK(outcome(f, wrapper) ==
+          "/model: tensors 'language_model.model.norm.weight' and 'model.norm.weight' are both "
+          "'model.norm.weight'; expected one of them");
+  }
+
+  TEST_CASE("layers behind the last one are left out, by the name that the engine reads") {
+    const Json glm{{"num_nextn_predict_layers", 2}};
+    const auto count = [](const Json& config, const char* type) {
+      return extra_layers(config, family_of_folder(type, "c"), "c");
+    };
+    CHECK(count(glm, "glm4_moe") == 2);
+    CHECK(count({{"num_mtp_layers", 1}, {"num_nextn_predict_layers", 2}}, "glm4_moe") == 1);
+    CHECK(count(Json::object(), "glm4_moe") == 1);
+    CHECK(count(glm, "deepseek_v3") == 2);
+    CHECK(count(Json::object(), "deepseek_v3") == 0);
+    CHECK(count(glm, "llama") == 0);
   }
 
   TEST_CASE("tokens: an id far beyond the others is refused with its token") {
