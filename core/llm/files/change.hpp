@@ -22,7 +22,8 @@ std::vector<int64_t> changed_dims(Change change, const std::vector<int64_t>& dim
 std::vector<float> changed(Change change, std::vector<float> numbers,
                            const std::vector<int64_t>& dims, const HeadRows& rows);
 
-// The way back; dims are those in GGUF, rows.heads those of the model. `keys` and `values` are joined by joined_halves().
+// The way back; dims are those in GGUF, rows.heads those of the model. `keys` and `values` are joined
+// by joined_halves().
 std::vector<int64_t> dims_back(Change change, const std::vector<int64_t>& dims,
                                const std::string& name);
 std::vector<float> changed_back(Change change, std::vector<float> numbers,

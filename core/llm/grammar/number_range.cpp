@@ -132,8 +132,8 @@ void add_natural(const NumberRange& r, std::vector<Part>& out) {
   if (bounded) add(high.whole, at_most(high.digits, r.high_open));
 }
 
-// A text may round to an open bound. All texts up to the double in front of it are inside, and with 0 any text
-// that is not 0.
+// A text may round to an open bound. All texts up to the double in front of it are inside, and with
+// 0 any text that is not 0.
 NumberRange closed(NumberRange r) {
   const auto close = [](double& bound, bool& open, double towards) {
     if (!open || bound == 0 || std::isinf(bound)) return;

@@ -18,8 +18,8 @@ struct NumberRange {
 // The integers of a range, as integers() of integer_range.hpp has them.
 Part integers(const NumberRange& range);
 
-// Without exponents, leading zeros and -0; at most 16 digits in front of the point and 10 more behind it than a
-// bound has. Nothing matches if the range is empty.
+// Without exponents, leading zeros and -0; at most 16 digits in front of the point and 10 more
+// behind it than a bound has. Nothing matches if the range is empty.
 Part numbers(const NumberRange& range);
 
 }  // namespace tenon::llm

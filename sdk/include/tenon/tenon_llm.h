@@ -46,7 +46,9 @@ typedef struct tenon_llm_tokens tenon_llm_tokens;
 // tenon_llm_options::products: how activations meet weights in blocks.
 #define TENON_LLM_PRODUCTS_DEVICE  UINT32_C(0)  // INT8 on a cpu, COMPUTE elsewhere
 #define TENON_LLM_PRODUCTS_F32     UINT32_C(1)  // as precise as in f32
-#define TENON_LLM_PRODUCTS_INT8    UINT32_C(2)  // activations become blocks of 8-bit integers
+#define TENON_LLM_PRODUCTS_INT8    UINT32_C(2)  // activations become blocks of 8-bit integers,
+                                                // except beside weights in e4m3, whose
+                                                // products are in f32
 #define TENON_LLM_PRODUCTS_COMPUTE UINT32_C(3)  // weights may be rounded to the dtype of activations
 
 // Zero-filled options are the defaults.
