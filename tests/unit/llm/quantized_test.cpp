@@ -258,8 +258,7 @@ TEST_SUITE("llm/quantized") {
   }
 
   TEST_CASE("keys: other methods and layouts are refused by name") {
-    for (const char* method :
-         {"bitsandbytes", "hqq", "aqlm", "exl2", "marlin", "auto-round", "mxfp4"})
+    for (const char* method : {"bitsandbytes", "hqq", "aqlm", "exl2", "marlin", "auto-round"})
       CHECK(contains(refused({{"quant_method", method}}), "'quant_method' is not supported"));
     const auto with = [](const char* method, const char* key, const Json& value) {
       return refused({{"quant_method", method}, {key, value}});
@@ -270,6 +269,7 @@ TEST_SUITE("llm/quantized") {
     CHECK(contains(with("fp8", "weight_block_size", {0, 128}), "'weight_block_size'"));
     CHECK(contains(with("fp8", "expert_dtype", "fp4"), "'expert_dtype'"));
     CHECK(contains(with("fp8", "rotation", "hadamard"), "'rotation' is a key that is not known"));
+    CHECK(contains(with("mxfp4", "rotation", "x"), "'rotation' is a key that is not known"));
     CHECK(contains(with("gptq", "bits", 3), "'bits' is not supported; expected 4 or 8"));
     CHECK(contains(with("gptq", "group_size", 0), "'group_size'"));
     CHECK(contains(with("gptq", "checkpoint_format", "marlin"), "'checkpoint_format'"));
