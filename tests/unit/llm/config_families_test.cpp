@@ -148,4 +148,28 @@ TEST_SUITE("llm/config families") {
     bad["text_config"]["layer_scale"] = 2;
     CHECK(refusal(bad, TENON_UNSUPPORTED).find("'layer_scale'") != std::string::npos);
   }
+
+  TEST_CASE("bases of rope for each type of layer: which keys beside the objects count") {
+    const auto of = [](const char* type, const Json& more) {
+      return parse(with(with(llama(), {{"model_type", type}, {"architectures", nullptr}}), more));
+    };
+    const Json plain{{"rope_type", "default"}};
+    const Json both{{"full_attention", plain}, {"sliding_attention", plain}};
+    ModelConfig c = of("gemma3_text", {{"rope_parameters", both}});
+    CHECK(c.rope.theta == 1e6);
+    CHECK(c.local_rope.theta == 1e4);
+    c = of("gemma3_text",
+           {{"rope_parameters", both}, {"rope_theta", 3e5}, {"rope_local_base_freq", 7e3}});
+    CHECK(c.rope.theta == 3e5);
+    CHECK(c.local_rope.theta == 7e3);
+    c = of("olmo3", {{"rope_parameters", both}, {"rope_theta", 3e5}});
+    CHECK(c.rope.theta == 3e5);
+    CHECK(c.local_rope.theta == 5e5);
+    const Json own{{"full_attention", {{"rope_type", "default"}, {"rope_theta", 2e6}}},
+                   {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 2e4}}}};
+    c = of("gemma3_text",
+           {{"rope_parameters", own}, {"rope_theta", 3e5}, {"rope_local_base_freq", 7e3}});
+    CHECK(c.rope.theta == 2e6);
+    CHECK(c.local_rope.theta == 2e4);
+  }
 }
