@@ -165,6 +165,9 @@ TEST_SUITE("llm/config families") {
     c = of("olmo3", {{"rope_parameters", both}, {"rope_theta", 3e5}});
     CHECK(c.rope.theta == 3e5);
     CHECK(c.local_rope.theta == 5e5);
+    c = of("olmo3", {{"rope_theta", 3e5}});
+    CHECK(c.rope.theta == 3e5);
+    CHECK(c.local_rope.theta == 5e5);
     const Json own{{"full_attention", {{"rope_type", "default"}, {"rope_theta", 2e6}}},
                    {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 2e4}}}};
     c = of("gemma3_text",
