@@ -175,4 +175,34 @@ TEST_SUITE("llm/config families") {
     CHECK(c.rope.theta == 2e6);
     CHECK(c.local_rope.theta == 2e4);
   }
+
+  TEST_CASE("gpt_neox: the usual names of rope keys are copies of its own") {
+    const auto neox = [](const Json& more) {
+      return with(with(llama(), {{"model_type", "gpt_neox"},
+                                 {"architectures", nullptr},
+                                 {"rotary_emb_base", 2e4},
+                                 {"rotary_pct", 0.5}}),
+                  more);
+    };
+    ModelConfig c = parse(neox({{"rope_theta", 2e4}, {"partial_rotary_factor", 0.5}}));
+    CHECK(c.rope.theta == 2e4);
+    CHECK(c.rope.dims == 32);
+    CHECK(refusal(neox({{"rope_theta", 5e4}}), TENON_UNSUPPORTED) ==
+          "config.json: 'rope_theta' is not supported; expected 20000.0 by 'rotary_emb_base', "
+          "got 50000.0");
+    CHECK(refusal(neox({{"partial_rotary_factor", 0.25}}), TENON_UNSUPPORTED) ==
+          "config.json: 'partial_rotary_factor' is not supported; expected 0.5 by 'rotary_pct', "
+          "got 0.25");
+    // Without a base, the default counts; numbers of the object count more than all others.
+    CHECK(refusal(neox({{"rotary_emb_base", nullptr}, {"rope_theta", 5e4}}), TENON_UNSUPPORTED)
+              .find("expected 10000.0") != std::string::npos);
+    const Json rope{{"rope_type", "default"}, {"rope_theta", 5e4}, {"partial_rotary_factor", 0.25}};
+    for (const char* key : {"rope_parameters", "rope_scaling"}) {
+      c = parse(neox({{key, rope}, {"rope_theta", 5e4}, {"partial_rotary_factor", 0.25}}));
+      CHECK(c.rope.theta == 5e4);
+      CHECK(c.rope.dims == 16);
+      CHECK(refusal(neox({{key, rope}, {"rope_theta", 2e4}}), TENON_UNSUPPORTED)
+                .find("expected 50000.0 by '" + std::string(key)) != std::string::npos);
+    }
+  }
 }
