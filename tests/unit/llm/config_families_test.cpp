@@ -205,4 +205,56 @@ TEST_SUITE("llm/config families") {
                 .find("expected 50000.0 by '" + std::string(key)) != std::string::npos);
     }
   }
+
+  TEST_CASE("models that read images: whether the head is tied") {
+    struct Row {
+      const char *type, *text;
+      // For no key, false and true in text_config: without a key beside it, and with false and true.
+      std::string absent, no, yes;
+    };
+    for (const Row& row : {Row{"qwen2_vl", "qwen2_vl_text", "001", "001", "111"},
+                           Row{"qwen2_5_vl", "qwen2_5_vl_text", "001", "001", "111"},
+                           Row{"llava", "llama", "001", "001", "111"},
+                           Row{"llava_onevision", "qwen2", "001", "001", "111"},
+                           Row{"qwen3_vl", "qwen3_vl_text", "000", "000", "111"},
+                           Row{"llava_next", "llama", "000", "000", "111"},
+                           Row{"smolvlm", "llama", "000", "000", "111"},
+                           Row{"mistral3", "mistral", "001", "000", "111"}}) {
+      CAPTURE(row.type);
+      const auto tied = [&](const Json& beside) {
+        std::string out;
+        for (const Json& value : {Json(), Json(false), Json(true)}) {
+          Json text = llama();
+          text["model_type"] = row.text, text["tie_word_embeddings"] = value;
+          text.erase("architectures");
+          const Json all{
+              {"model_type", row.type}, {"text_config", text}, {"tie_word_embeddings", beside}};
+          out += parse(all).tied ? '1' : '0';
+        }
+        return out;
+      };
+      CHECK(tied(nullptr) == row.absent);
+      CHECK(tied(false) == row.no);
+      CHECK(tied(true) == row.yes);
+    }
+  }
+
+  TEST_CASE("models that read images: a dtype of null says nothing, a wrong text_config does") {
+    Json text = llama();
+    text["torch_dtype"] = nullptr;
+    Json j{{"model_type", "llava"}, {"dtype", "bfloat16"}, {"text_config", text}};
+    CHECK(parse(j).dtype == bf16);
+    j["text_config"].erase("torch_dtype"), j["text_config"]["dtype"] = nullptr;
+    CHECK(parse(j).dtype == bf16);
+    j["text_config"]["dtype"] = "float16";
+    CHECK(parse(j).dtype == f16);
+    j["text_config"] = 3;
+    CHECK(refusal(j, TENON_CORRUPT) ==
+          "config.json: 'text_config': expected an object with the language model of 'llava', "
+          "got 3");
+    j.erase("text_config");
+    CHECK(refusal(j, TENON_CORRUPT) ==
+          "config.json: 'text_config' is missing; expected an object with the language model of "
+          "'llava', got nothing");
+  }
 }
