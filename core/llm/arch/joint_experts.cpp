@@ -339,6 +339,14 @@ JointLayout joint_layout(std::string_view model_type) {
   return model_type == "granitemoe" ? JointLayout::half_rows : JointLayout::none;
 }
 
+bool is_joint(std::string_view tensor) {
+  constexpr std::string_view kMarks[] = {".experts.gate_up_proj", ".experts.down_proj",
+                                         ".block_sparse_moe.input_linear.",
+                                         ".block_sparse_moe.output_linear."};
+  return std::ranges::any_of(
+      kMarks, [&](std::string_view mark) { return tensor.find(mark) != std::string_view::npos; });
+}
+
 std::vector<JointPart> joint_parts(JointLayout layout, int64_t dim,
                                    const std::vector<Entry>& tensors,
                                    std::set<std::string, std::less<>>& used) {

@@ -28,6 +28,8 @@ enum class JointLayout : uint8_t {
 };
 // Of a model_type of config.json.
 JointLayout joint_layout(std::string_view model_type);
+// Is this the name of a tensor of all experts of a layer, or of its biases, blocks or scales?
+bool is_joint(std::string_view tensor);
 
 // One of gate, up and down, of all experts of a layer.
 struct JointPart {

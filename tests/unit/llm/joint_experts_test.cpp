@@ -102,4 +102,21 @@ TEST_SUITE("llm/joint experts") {
         dims_of({joint("down_proj", {2, 4, 8}), entry(kLayer + "2.down_proj.weight", f32, {8, 4})})
             .size() == 1);
   }
+
+  TEST_CASE("quantized folders: tensors of all experts are refused, those of one expert are not") {
+    for (const char* name : {"model.layers.0.mlp.experts.gate_up_proj", "a.experts.down_proj",
+                             "a.block_sparse_moe.input_linear.weight"}) {
+      Folder f;
+      f.add("a.experts.0.down_proj.weight", TENON_DTYPE_F8E4M3, {2, 4},
+            std::vector<uint8_t>(8, 0x38));
+      f.add_floats("a.experts.0.down_proj.weight_scale", f32, {1}, {2});
+      const Quantization q = read({{"quant_method", "fp8"}, {"weight_block_size", nullptr}});
+      CHECK(f.refusal(q) == "accepted");
+      f.add(name, TENON_DTYPE_F8E4M3, {2, 2, 4}, std::vector<uint8_t>(16, 0x38));
+      CHECK(f.refusal(q) == f.path.string() +
+                                ": quant_method 'fp8': expected a tensor for each matrix of each "
+                                "expert, got those of all experts in '" +
+                                name + "' f8e4m3[2, 2, 4]");
+    }
+  }
 }
