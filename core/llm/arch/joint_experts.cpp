@@ -174,8 +174,8 @@ class Finder {
     return dims[parts == 2 ? 2 : 1] == dim_;
   }
 
-  // Are the outputs of a tensor without blocks its rows? Both tensors of a layer have the same form, and
-  // at most one of them is square.
+  // Are the outputs of a tensor without blocks its rows? Both tensors of a layer have the same
+  // form, and at most one of them is square.
   bool has_rows(const Entry& t, int64_t parts) const {
     if (layout_ != JointLayout::half_columns) return false;
     const std::string name =

@@ -46,8 +46,8 @@ struct JointPart {
     return experts + "." + std::to_string(expert) + "." + which + ".weight";
   }
 };
-// dim: hidden_size. used: receives the names. Throws for tensors of such names with other dims or dtypes,
-// CORRUPT if two tensors have the matrices of the same part.
+// dim: hidden_size. used: receives the names. Throws for tensors of such names with other dims or
+// dtypes, CORRUPT if two tensors have the matrices of the same part.
 std::vector<JointPart> joint_parts(JointLayout layout, int64_t dim,
                                    const std::vector<Safetensors::Entry>& tensors,
                                    std::set<std::string, std::less<>>& used);

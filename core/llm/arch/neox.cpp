@@ -6,8 +6,8 @@
 namespace tenon::llm {
 namespace {
 
-// transformers reads a number of rope from the object or under GPT-NeoX's own name, and ignores the name
-// that other models have for it: that may only be a copy.
+// transformers reads a number of rope from the object or under GPT-NeoX's own name, and ignores the
+// name that other models have for it: that may only be a copy.
 double read_own(ConfigReader& r, std::string_view own, std::string_view usual, double otherwise) {
   std::string_view from = own;
   double value = r.positive(own, otherwise);

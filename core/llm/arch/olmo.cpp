@@ -15,8 +15,8 @@ void read(ConfigReader& r, ModelConfig& c) {
 void read_olmo3(ConfigReader& r, ModelConfig& c) {
   read_decoder(r, c, {.norm_eps = 1e-5});
   c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
-  // Files before transformers 5 have a rope_theta and a rope_scaling. transformers 5 takes both for the
-  // layers without a window only.
+  // Files before transformers 5 have a rope_theta and a rope_scaling. transformers 5 takes both for
+  // the layers without a window only.
   if (!read_ropes_of_types(r, c, 5e5, 5e5)) {
     c.rope = read_rope(r, c.head_dim, c.context, 5e5);
     c.local_rope = {.dims = c.head_dim, .theta = 5e5};

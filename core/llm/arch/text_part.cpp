@@ -14,8 +14,8 @@ namespace {
 enum class Ties : uint8_t {
   either,  // beside text_config or in it: one of them is enough
   beside,  // beside text_config only; false if it is not there
-  // Beside text_config; in it if it is not there. The classes of these tie by default, but transformers
-  // does not tie where the files have a head.
+  // Beside text_config; in it if it is not there. The classes of these tie by default, but
+  // transformers does not tie where the files have a head.
   first
 };
 
