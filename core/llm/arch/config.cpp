@@ -107,7 +107,8 @@ void read_layer_types(ConfigReader& r, ModelConfig& c, bool (*otherwise)(int64_t
 bool read_ropes_of_types(ConfigReader& r, ModelConfig& c, double theta, double local_theta) {
   std::optional<ConfigReader> both = r.object("rope_parameters");
   if (!both || !(both->has("full_attention") || both->has("sliding_attention"))) return false;
-  c.rope = {.dims = c.head_dim, .theta = theta};
+  // transformers takes a rope_theta beside the objects for full_attention only.
+  c.rope = {.dims = c.head_dim, .theta = r.positive("rope_theta", theta)};
   c.local_rope = {.dims = c.head_dim, .theta = local_theta};
   for (const auto& [key, rope] :
        {std::pair("full_attention", &c.rope), std::pair("sliding_attention", &c.local_rope)})
@@ -117,7 +118,6 @@ bool read_ropes_of_types(ConfigReader& r, ModelConfig& c, double theta, double l
       check_rope(*rope, one->where());
     }
   both->refuse_unread();
-  r.ignore({"rope_theta"});  // a copy
   return true;
 }
 

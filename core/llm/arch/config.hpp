@@ -129,8 +129,9 @@ struct DecoderDefaults {
 void read_decoder(ConfigReader& r, ModelConfig& c, const DecoderDefaults& defaults = {});
 // A kind of unary for an activation of transformers.
 std::string read_activation(ConfigReader& r, std::string_view key, const std::string& otherwise);
-// The form of rope_parameters that has an object for each type of layer: c.rope, and c.local_rope of
-// layers with a window. False if the file has another form. theta, local_theta: where it has none.
+// The form of rope_parameters that has an object for each type of layer: c.rope, and c.local_rope
+// of layers with a window. False if the file has another form. theta, local_theta: of a type whose
+// object names none; a rope_theta beside rope_parameters counts more than theta.
 bool read_ropes_of_types(ConfigReader& r, ModelConfig& c, double theta, double local_theta);
 // Which layers have the window, by layer_types; without that key, by `otherwise`.
 void read_layer_types(ConfigReader& r, ModelConfig& c, bool (*otherwise)(int64_t layer));

@@ -40,12 +40,10 @@ void read_gemma2(ConfigReader& r, ModelConfig& c) {
 // rope_parameters since transformers 5 has an object for each type of layer; before, rope_theta,
 // rope_local_base_freq, and a rope_scaling of the layers without a window.
 void read_ropes(ConfigReader& r, ModelConfig& c) {
-  if (read_ropes_of_types(r, c, 1e6, 1e4)) {
-    r.ignore({"rope_local_base_freq"});  // a copy
-    return;
-  }
+  const double local_theta = r.positive("rope_local_base_freq", 1e4);
+  if (read_ropes_of_types(r, c, 1e6, local_theta)) return;
   c.rope = read_rope(r, c.head_dim, c.context, 1e6);
-  c.local_rope = {.dims = c.head_dim, .theta = r.positive("rope_local_base_freq", 1e4)};
+  c.local_rope = {.dims = c.head_dim, .theta = local_theta};
 }
 
 void read_gemma3(ConfigReader& r, ModelConfig& c) {

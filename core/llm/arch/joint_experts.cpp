@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <optional>
 
 #include "llm/arch/quantized_folder.hpp"
 
@@ -124,10 +126,32 @@ class Finder {
         if (is(name + "_blocks")) blocks(t, parts);
       }
     }
+    refuse_others();
     return std::move(parts_);
   }
 
  private:
+  [[noreturn]] static void refuse_twice(const std::string& one, const std::string& other) {
+    throw Error(TENON_CORRUPT, "expected one tensor for the same matrices of experts, got '" + one +
+                                   "' and '" + other + "'");
+  }
+
+  // Tensors that have the name of a part, or that of an expert of it.
+  void refuse_others() const {
+    std::set<std::string_view> others;
+    for (const Entry& t : tensors_)
+      if (t.name.find(".experts.") != std::string::npos && !used_.contains(t.name))
+        others.insert(t.name);
+    if (others.empty()) return;
+    for (const JointPart& part : parts_) {
+      const std::string name = part.name();
+      if (others.contains(name)) refuse_twice(name, from_.at(name));
+      for (int64_t e = 0; e < part.count && !part.bias; ++e)
+        if (const std::string one = part.name_of(e); others.contains(one))
+          refuse_twice(one, from_.at(name));
+    }
+  }
+
   // The dims of a tensor of floats whose axis `divided` has the outputs of `parts` matrices.
   const std::vector<int64_t>& checked(const Entry& t, size_t rank, size_t divided, int64_t parts) {
     const std::vector<int64_t>& dims = t.type.dims;
@@ -143,12 +167,35 @@ class Finder {
     return dims;
   }
 
-  // Are the outputs of a tensor without blocks its rows?
-  bool has_rows(const Entry& t, int64_t parts) const {
+  // Are the outputs of a tensor its rows? Nothing if hidden_size is both of its axes, or none.
+  std::optional<bool> says_rows(const Entry& t, int64_t parts) const {
     const std::vector<int64_t>& dims = t.type.dims;
-    if (layout_ != JointLayout::half_columns || dims.size() != 3) return false;
-    const size_t inputs = parts == 2 ? 1 : 2;  // where the other form has hidden_size
-    return dims[inputs] != dim_ && dims[3 - inputs] == dim_;
+    if (dims.size() != 3 || (dims[1] == dim_) == (dims[2] == dim_)) return {};
+    return dims[parts == 2 ? 2 : 1] == dim_;
+  }
+
+  // Are the outputs of a tensor without blocks its rows? Both tensors of a layer have the same
+  // form, and at most one of them is square.
+  bool has_rows(const Entry& t, int64_t parts) const {
+    if (layout_ != JointLayout::half_columns) return false;
+    const std::string name =
+        t.name.substr(0, t.name.rfind('.')) + (parts == 2 ? ".down_proj" : ".gate_up_proj");
+    const auto other = std::ranges::find(tensors_, name, &Entry::name);
+    const bool alone = other == tensors_.end();
+    const std::optional<bool> own = says_rows(t, parts),
+                              others = alone ? std::nullopt : says_rows(*other, 3 - parts);
+    const auto refuse = [&](const std::string& expected) {
+      throw Error(TENON_SHAPE_MISMATCH, "tensor " + described(t) + " beside " +
+                                            (alone ? "no '" + name + "'" : described(*other)) +
+                                            ": expected " + expected);
+    };
+    const std::string size = "hidden_size " + std::to_string(dim_);
+    if (own && others && *own != *others)
+      refuse(size + " once as the middle axis and once as the last one");
+    const std::vector<int64_t>& dims = t.type.dims;
+    if (!own && !others && dims.size() == 3 && dims[1] == dim_ && dims[2] == dim_)
+      refuse("an axis other than " + size + " in one of the two, which tells rows from columns");
+    return own.value_or(others.value_or(false));
   }
 
   void add(const Entry& t, int64_t part, int64_t parts, JointPart found) {
@@ -158,6 +205,8 @@ class Finder {
                         ? t.name.substr(0, sparse + kSparse.size()) + ".experts"
                         : t.name.substr(0, t.name.rfind('.'));
     found.which = parts == 1 ? "down_proj" : part == 0 ? "gate_proj" : "up_proj";
+    if (const auto [at, fresh] = from_.emplace(found.name(), t.name); !fresh)
+      refuse_twice(t.name, at->second);
     used_.insert(t.name);
     parts_.push_back(std::move(found));
   }
@@ -239,6 +288,7 @@ class Finder {
   const std::vector<Entry>& tensors_;
   std::set<std::string, std::less<>>& used_;
   std::vector<JointPart> parts_;
+  std::map<std::string, std::string, std::less<>> from_;  // names of parts, and of their tensors
 };
 
 struct Source {
@@ -287,6 +337,14 @@ JointLayout joint_layout(std::string_view model_type) {
   if (model_type == "gpt_oss") return JointLayout::turns;
   if (model_type == "qwen3_moe") return JointLayout::half_columns;
   return model_type == "granitemoe" ? JointLayout::half_rows : JointLayout::none;
+}
+
+bool is_joint(std::string_view tensor) {
+  constexpr std::string_view kMarks[] = {".experts.gate_up_proj", ".experts.down_proj",
+                                         ".block_sparse_moe.input_linear.",
+                                         ".block_sparse_moe.output_linear."};
+  return std::ranges::any_of(
+      kMarks, [&](std::string_view mark) { return tensor.find(mark) != std::string_view::npos; });
 }
 
 std::vector<JointPart> joint_parts(JointLayout layout, int64_t dim,

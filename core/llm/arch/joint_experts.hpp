@@ -28,6 +28,8 @@ enum class JointLayout : uint8_t {
 };
 // Of a model_type of config.json.
 JointLayout joint_layout(std::string_view model_type);
+// Is this the name of a tensor of all experts of a layer, or of its biases, blocks or scales?
+bool is_joint(std::string_view tensor);
 
 // One of gate, up and down, of all experts of a layer.
 struct JointPart {
@@ -44,7 +46,8 @@ struct JointPart {
     return experts + "." + std::to_string(expert) + "." + which + ".weight";
   }
 };
-// dim: hidden_size. Throws for tensors of such names with other dims or dtypes. used: receives the names.
+// dim: hidden_size. used: receives the names. Throws for tensors of such names with other dims or
+// dtypes, CORRUPT if two tensors have the matrices of the same part.
 std::vector<JointPart> joint_parts(JointLayout layout, int64_t dim,
                                    const std::vector<Safetensors::Entry>& tensors,
                                    std::set<std::string, std::less<>>& used);

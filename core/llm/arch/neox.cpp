@@ -6,6 +6,19 @@
 namespace tenon::llm {
 namespace {
 
+// transformers reads a number of rope from the object or under GPT-NeoX's own name, and ignores the
+// name that other models have for it: that may only be a copy.
+double read_own(ConfigReader& r, std::string_view own, std::string_view usual, double otherwise) {
+  std::string_view from = own;
+  double value = r.positive(own, otherwise);
+  for (const std::string_view key : {"rope_scaling", "rope_parameters"})
+    if (auto object = r.object(key); object && object->has(usual))
+      from = key, value = object->positive(usual);
+  if (r.has(usual) && r.positive(usual) != value)
+    r.refuse(usual, shown(value) + " by '" + std::string(from) + "'");
+  return value;
+}
+
 void read(ConfigReader& r, ModelConfig& c) {
   read_decoder(r, c, {.norm_eps = 1e-5, .eps_key = "layer_norm_eps"});
   if (!r.has("hidden_act")) c.activation = "gelu";
@@ -14,8 +27,8 @@ void read(ConfigReader& r, ModelConfig& c) {
   c.qkv_bias = c.o_bias = r.flag("attention_bias", true);
   c.parallel = r.flag("use_parallel_residual", true);
   // rope_parameters since transformers 5; rotary_emb_base and rotary_pct before.
-  c.rope = read_rope(r, c.head_dim, c.context, r.positive("rotary_emb_base", 1e4),
-                     r.positive("rotary_pct", 0.25));
+  c.rope = read_rope(r, c.head_dim, c.context, read_own(r, "rotary_emb_base", "rope_theta", 1e4),
+                     read_own(r, "rotary_pct", "partial_rotary_factor", 0.25));
   r.ignore({"classifier_dropout", "is_decoder"});
 }
 

@@ -15,10 +15,11 @@ void read(ConfigReader& r, ModelConfig& c) {
 void read_olmo3(ConfigReader& r, ModelConfig& c) {
   read_decoder(r, c, {.norm_eps = 1e-5});
   c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
-  // Files before transformers 5 have a rope_scaling of the layers without a window.
+  // Files before transformers 5 have a rope_theta and a rope_scaling. transformers 5 takes both for
+  // the layers without a window only.
   if (!read_ropes_of_types(r, c, 5e5, 5e5)) {
     c.rope = read_rope(r, c.head_dim, c.context, 5e5);
-    c.local_rope = {.dims = c.head_dim, .theta = c.rope.theta};
+    c.local_rope = {.dims = c.head_dim, .theta = 5e5};
   }
   c.window = r.size("sliding_window", 4096, int64_t{1} << 30);
   read_layer_types(r, c, [](int64_t layer) { return (layer + 1) % 4 != 0; });

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "llm/arch/joint_experts.hpp"
+
 namespace tenon::llm {
 namespace {
 
@@ -211,7 +213,7 @@ Quantization read_quantization(ConfigReader& r) {
   auto object = r.object("quantization_config");
   if (!object) return q;
   ConfigReader& c = *object;
-  const std::string method = c.text("quant_method");
+  const std::string method = c.text("quant_method"), type = r.text("model_type", "");
   if (method == "fp8")
     read_fp8(c, q);
   else if (method == "fbgemm_fp8")
@@ -222,10 +224,13 @@ Quantization read_quantization(ConfigReader& r) {
     read_gptq(c, q);
   else if (method == "awq")
     read_awq(c, q);
-  else if (method == "mxfp4")
+  else if (method == "mxfp4" && joint_layout(type) == JointLayout::turns)
     q.layout = Quantization::Layout::mxfp4, c.ignore({"dequantize"});
   else
-    c.refuse("quant_method", "'fp8', 'fbgemm_fp8', 'compressed-tensors', 'gptq', 'awq' or 'mxfp4'");
+    c.refuse("quant_method",
+             "'fp8', 'fbgemm_fp8', 'compressed-tensors', 'gptq' or 'awq' for model_type '" + type +
+                 "', or 'mxfp4' for 'gpt_oss'");
+  q.method = method;
   c.ignore({"quant_method", "modules_to_not_convert"});  // the tensors of a module say what it has
   c.refuse_unread();
   return q;

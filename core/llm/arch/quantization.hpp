@@ -21,6 +21,7 @@ struct Quantization {
     mxfp4    // matrices of experts in blocks of 32, see joint_experts.hpp
   };
   Layout layout = Layout::none;
+  std::string method{};  // quant_method, for messages
 
   // Of scaled weights: f8e4m3, or i8.
   bool integers = false;
@@ -43,8 +44,10 @@ struct DecodeOptions {
   bool inputs_are_rows = false;  // the model has its matrices as [inputs, outputs]
 };
 // The tensors of a folder whose weights are quantized: they have the names and dims of the same
-// folder before. Weights stay in blocks where these have the same numbers: fp8 in f8e4m3_128, packed ones
-// in q4_0, q5_0 or q8_0; all others are decoded in f32 and rounded to options.dtype. Throws for missing scales and wrong dims or dtypes.
+// folder before. Weights stay in blocks where these have the same numbers: fp8 in f8e4m3_128,
+// packed ones in q4_0, q5_0 or q8_0; all others are decoded in f32 and rounded to options.dtype.
+// Throws for missing scales, wrong dims or dtypes, and UNSUPPORTED for a tensor of all experts of a
+// layer.
 TensorSource quantized_tensors(const std::string& folder, const Quantization& quantization,
                                const DecodeOptions& options);
 

@@ -1,13 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // Folders whose weights are quantized as a source of tensors.
+#include "llm/arch/joint_experts.hpp"
 #include "llm/arch/quantized_folder.hpp"
+#include "llm/model_folder.hpp"
 
 namespace tenon::llm {
 namespace {
 
+// The folder, if it has a matrix for each expert: only mxfp4 has tensors of all of them.
+const std::string& without_joint(const std::string& path, const Quantization& q) {
+  for (const std::string& file : safetensors_files(path))
+    for (const Safetensors::Entry& t : Safetensors(file).entries())
+      if (is_joint(t.name))
+        throw Error(TENON_UNSUPPORTED, path + ": quant_method '" + q.method +
+                                           "': expected a tensor for each matrix of each expert, "
+                                           "got those of all experts in " +
+                                           described(t));
+  return path;
+}
+
 struct Source {
   Source(const std::string& path, const Quantization& q, const DecodeOptions& o)
-      : folder(path, q),
+      : folder(without_joint(path, q), q),
         options(o),
         transposed(o.inputs_are_rows && q.layout != Quantization::Layout::scaled) {
     for (const auto& [name, weight] : folder.encoded) {

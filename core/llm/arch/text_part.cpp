@@ -10,16 +10,28 @@
 namespace tenon::llm {
 namespace {
 
+// Where tie_word_embeddings counts.
+enum class Ties : uint8_t {
+  either,  // beside text_config or in it: one of them is enough
+  beside,  // beside text_config only; false if it is not there
+  // Beside text_config; in it if it is not there. The classes of these tie by default, but
+  // transformers does not tie where the files have a head.
+  first
+};
+
 struct Wrapper {
   std::string_view model_type;
   std::string_view text;  // model_type of the text, unless text_config names it
+  Ties ties;
 };
 constexpr Wrapper kWrappers[] = {
-    {"gemma3", "gemma3_text"}, {"mistral3", "mistral"},      {"qwen2_vl", "qwen2"},
-    {"qwen2_5_vl", "qwen2"},   {"qwen3_vl", "qwen3"},        {"qwen3_vl_moe", "qwen3_moe"},
-    {"llava", "llama"},        {"llava_next", "llama"},      {"llava_onevision", "qwen2"},
-    {"idefics3", "llama"},     {"smolvlm", "llama"},         {"internvl", "qwen2"},
-    {"aya_vision", "cohere2"}, {"cohere2_vision", "cohere2"}};
+    {"gemma3", "gemma3_text", Ties::first},     {"mistral3", "mistral", Ties::first},
+    {"qwen2_vl", "qwen2", Ties::either},        {"qwen2_5_vl", "qwen2", Ties::either},
+    {"qwen3_vl", "qwen3", Ties::beside},        {"qwen3_vl_moe", "qwen3_moe", Ties::beside},
+    {"llava", "llama", Ties::either},           {"llava_next", "llama", Ties::beside},
+    {"llava_onevision", "qwen2", Ties::either}, {"idefics3", "llama", Ties::beside},
+    {"smolvlm", "llama", Ties::beside},         {"internvl", "qwen2", Ties::first},
+    {"aya_vision", "cohere2", Ties::first},     {"cohere2_vision", "cohere2", Ties::first}};
 // Names that a text_config has for a model that also exists alone.
 constexpr std::array<std::string_view, 2> kSame[] = {{"qwen2_vl_text", "qwen2"},
                                                      {"qwen2_5_vl_text", "qwen2"},
@@ -71,6 +83,19 @@ std::string text_of(const Json& config, const char* key) {
   return at != config.end() && at->is_string() ? at->get<std::string>() : std::string();
 }
 
+bool has(const Json& config, const char* key) {
+  return config.contains(key) && !config[key].is_null();
+}
+
+void take_ties(const Json& config, Ties ties, Json& out) {
+  constexpr const char* kKey = "tie_word_embeddings";
+  if (has(config, kKey)) {
+    if (ties != Ties::either || config[kKey] != false) out[kKey] = config[kKey];
+  } else if (ties == Ties::beside) {
+    out[kKey] = false;
+  }
+}
+
 }  // namespace
 
 Json text_part(const Json& config, const std::string& file) {
@@ -82,8 +107,10 @@ Json text_part(const Json& config, const std::string& file) {
   const bool flat =
       type == "qwen2_vl" || type == "qwen2_5_vl";  // older files of these have no text_config
   if (!has_inner && !flat)
-    throw Error(TENON_CORRUPT,
-                file + ": 'text_config' is missing; expected the language model of '" + type + "'");
+    throw Error(TENON_CORRUPT, file + ": 'text_config'" +
+                                   (inner == config.end() ? " is missing; " : ": ") +
+                                   "expected an object with the language model of '" + type +
+                                   "', got " + (inner == config.end() ? "nothing" : shown(*inner)));
   Json out = has_inner ? *inner : config;
   std::string text = has_inner ? text_of(*inner, "model_type") : std::string();
   for (const auto& [name, same] : kSame)
@@ -95,11 +122,12 @@ Json text_part(const Json& config, const std::string& file) {
     if (!out.contains(key)) out[key] = value;
   if (has_inner) {
     // Beside text_config, these count more; where it has no dtype, that beside it counts.
-    for (const char* key : {"tie_word_embeddings", "eos_token_id", "quantization_config"})
-      if (config.contains(key) && !config[key].is_null()) out[key] = config[key];
-    if (!out.contains("dtype") && !out.contains("torch_dtype"))
+    for (const char* key : {"eos_token_id", "quantization_config"})
+      if (has(config, key)) out[key] = config[key];
+    take_ties(config, wrapper->ties, out);
+    if (!has(out, "dtype") && !has(out, "torch_dtype"))
       for (const char* key : {"dtype", "torch_dtype"})
-        if (config.contains(key)) out[key] = config[key];
+        if (has(config, key)) out[key] = config[key];
   }
   // These always divide the weights of a token's experts by their sum.
   if (type == "qwen3_vl_moe") out["norm_topk_prob"] = true;

@@ -9,8 +9,9 @@
 
 namespace tenon::llm {
 
-// The config.json of the language model alone, as a model of text has it; `config` if it is one. Throws
-// UNSUPPORTED for a model that reads something beside text and is not known.
+// The config.json of the language model alone, as a model of text has it. Returns `config`
+// unchanged if its model_type is not one of the known models that read something beside text.
+// Throws CORRUPT with `file` if such a model has no text_config.
 Json text_part(const Json& config, const std::string& file);
 
 // The name that a tensor has in a model of text; empty if it belongs to another part.

@@ -148,4 +148,113 @@ TEST_SUITE("llm/config families") {
     bad["text_config"]["layer_scale"] = 2;
     CHECK(refusal(bad, TENON_UNSUPPORTED).find("'layer_scale'") != std::string::npos);
   }
+
+  TEST_CASE("bases of rope for each type of layer: which keys beside the objects count") {
+    const auto of = [](const char* type, const Json& more) {
+      return parse(with(with(llama(), {{"model_type", type}, {"architectures", nullptr}}), more));
+    };
+    const Json plain{{"rope_type", "default"}};
+    const Json both{{"full_attention", plain}, {"sliding_attention", plain}};
+    ModelConfig c = of("gemma3_text", {{"rope_parameters", both}});
+    CHECK(c.rope.theta == 1e6);
+    CHECK(c.local_rope.theta == 1e4);
+    c = of("gemma3_text",
+           {{"rope_parameters", both}, {"rope_theta", 3e5}, {"rope_local_base_freq", 7e3}});
+    CHECK(c.rope.theta == 3e5);
+    CHECK(c.local_rope.theta == 7e3);
+    c = of("olmo3", {{"rope_parameters", both}, {"rope_theta", 3e5}});
+    CHECK(c.rope.theta == 3e5);
+    CHECK(c.local_rope.theta == 5e5);
+    c = of("olmo3", {{"rope_theta", 3e5}});
+    CHECK(c.rope.theta == 3e5);
+    CHECK(c.local_rope.theta == 5e5);
+    const Json own{{"full_attention", {{"rope_type", "default"}, {"rope_theta", 2e6}}},
+                   {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 2e4}}}};
+    c = of("gemma3_text",
+           {{"rope_parameters", own}, {"rope_theta", 3e5}, {"rope_local_base_freq", 7e3}});
+    CHECK(c.rope.theta == 2e6);
+    CHECK(c.local_rope.theta == 2e4);
+  }
+
+  TEST_CASE("gpt_neox: the usual names of rope keys are copies of its own") {
+    const auto neox = [](const Json& more) {
+      return with(with(llama(), {{"model_type", "gpt_neox"},
+                                 {"architectures", nullptr},
+                                 {"rotary_emb_base", 2e4},
+                                 {"rotary_pct", 0.5}}),
+                  more);
+    };
+    ModelConfig c = parse(neox({{"rope_theta", 2e4}, {"partial_rotary_factor", 0.5}}));
+    CHECK(c.rope.theta == 2e4);
+    CHECK(c.rope.dims == 32);
+    CHECK(refusal(neox({{"rope_theta", 5e4}}), TENON_UNSUPPORTED) ==
+          "config.json: 'rope_theta' is not supported; expected 20000.0 by 'rotary_emb_base', "
+          "got 50000.0");
+    CHECK(refusal(neox({{"partial_rotary_factor", 0.25}}), TENON_UNSUPPORTED) ==
+          "config.json: 'partial_rotary_factor' is not supported; expected 0.5 by 'rotary_pct', "
+          "got 0.25");
+    // Without a base, the default counts; numbers of the object count more than all others.
+    CHECK(refusal(neox({{"rotary_emb_base", nullptr}, {"rope_theta", 5e4}}), TENON_UNSUPPORTED)
+              .find("expected 10000.0") != std::string::npos);
+    const Json rope{{"rope_type", "default"}, {"rope_theta", 5e4}, {"partial_rotary_factor", 0.25}};
+    for (const char* key : {"rope_parameters", "rope_scaling"}) {
+      c = parse(neox({{key, rope}, {"rope_theta", 5e4}, {"partial_rotary_factor", 0.25}}));
+      CHECK(c.rope.theta == 5e4);
+      CHECK(c.rope.dims == 16);
+      CHECK(refusal(neox({{key, rope}, {"rope_theta", 2e4}}), TENON_UNSUPPORTED)
+                .find("expected 50000.0 by '" + std::string(key)) != std::string::npos);
+    }
+  }
+
+  TEST_CASE("models that read images: whether the head is tied") {
+    struct Row {
+      const char *type, *text;
+      // For no key, false and true in text_config: without a key beside it, and with false and true.
+      std::string absent, no, yes;
+    };
+    for (const Row& row : {Row{"qwen2_vl", "qwen2_vl_text", "001", "001", "111"},
+                           Row{"qwen2_5_vl", "qwen2_5_vl_text", "001", "001", "111"},
+                           Row{"llava", "llama", "001", "001", "111"},
+                           Row{"llava_onevision", "qwen2", "001", "001", "111"},
+                           Row{"qwen3_vl", "qwen3_vl_text", "000", "000", "111"},
+                           Row{"llava_next", "llama", "000", "000", "111"},
+                           Row{"smolvlm", "llama", "000", "000", "111"},
+                           Row{"mistral3", "mistral", "001", "000", "111"}}) {
+      CAPTURE(row.type);
+      const auto tied = [&](const Json& beside) {
+        std::string out;
+        for (const Json& value : {Json(), Json(false), Json(true)}) {
+          Json text = llama();
+          text["model_type"] = row.text, text["tie_word_embeddings"] = value;
+          text.erase("architectures");
+          const Json all{
+              {"model_type", row.type}, {"text_config", text}, {"tie_word_embeddings", beside}};
+          out += parse(all).tied ? '1' : '0';
+        }
+        return out;
+      };
+      CHECK(tied(nullptr) == row.absent);
+      CHECK(tied(false) == row.no);
+      CHECK(tied(true) == row.yes);
+    }
+  }
+
+  TEST_CASE("models that read images: a dtype of null says nothing, a wrong text_config does") {
+    Json text = llama();
+    text["torch_dtype"] = nullptr;
+    Json j{{"model_type", "llava"}, {"dtype", "bfloat16"}, {"text_config", text}};
+    CHECK(parse(j).dtype == bf16);
+    j["text_config"].erase("torch_dtype"), j["text_config"]["dtype"] = nullptr;
+    CHECK(parse(j).dtype == bf16);
+    j["text_config"]["dtype"] = "float16";
+    CHECK(parse(j).dtype == f16);
+    j["text_config"] = 3;
+    CHECK(refusal(j, TENON_CORRUPT) ==
+          "config.json: 'text_config': expected an object with the language model of 'llava', "
+          "got 3");
+    j.erase("text_config");
+    CHECK(refusal(j, TENON_CORRUPT) ==
+          "config.json: 'text_config' is missing; expected an object with the language model of "
+          "'llava', got nothing");
+  }
 }

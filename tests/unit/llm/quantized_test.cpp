@@ -260,6 +260,20 @@ TEST_SUITE("llm/quantized") {
   TEST_CASE("keys: other methods and layouts are refused by name") {
     for (const char* method : {"bitsandbytes", "hqq", "aqlm", "exl2", "marlin", "auto-round"})
       CHECK(contains(refused({{"quant_method", method}}), "'quant_method' is not supported"));
+    for (const char* type : {"llama", "qwen3_moe", "granitemoe"}) {
+      const Json config{{"model_type", type}, {"quantization_config", {{"quant_method", "mxfp4"}}}};
+      ConfigReader r(config, "config.json");
+      CHECK_THROWS_WITH_AS(
+          read_quantization(r),
+          ("config.json: quantization_config: 'quant_method' is not supported; expected 'fp8', "
+           "'fbgemm_fp8', 'compressed-tensors', 'gptq' or 'awq' for model_type '" +
+           std::string(type) + "', or 'mxfp4' for 'gpt_oss', got \"mxfp4\"")
+              .c_str(),
+          Error);
+    }
+    const Json oss{{"model_type", "gpt_oss"}, {"quantization_config", {{"quant_method", "mxfp4"}}}};
+    ConfigReader r(oss, "config.json");
+    CHECK(read_quantization(r).layout == Quantization::Layout::mxfp4);
     const auto with = [](const char* method, const char* key, const Json& value) {
       return refused({{"quant_method", method}, {key, value}});
     };
