@@ -95,8 +95,10 @@ void set_decoder_keys(Fields& f, const Family& family, const Json& config,
   if (family.model_type == "olmo3") {
     const RopeConfig rope = read_rope(config, file);
     const auto all = field<Json>(config, "rope_parameters", file);
-    if (all && all->contains("sliding_attention") && rope.local_theta != rope.theta)
-      f.refuse("rope_parameters", "another rope_theta of sliding_attention", "one for all layers");
+    // Layers with a window have 5e5 unless rope_parameters says otherwise.
+    const double local = all && all->contains("sliding_attention") ? rope.local_theta : 5e5;
+    if (local != rope.theta)
+      f.refuse("rope_theta", "another one of layers with a window", "one for all layers");
   }
   if (family.gguf == "gpt-oss") {
     if (const double v = f.real("swiglu_limit", 7); v != 7)

@@ -241,7 +241,13 @@ TEST_SUITE("llm/files families") {
     CHECK(c["sliding_window"] == 128);
     CHECK(c["layer_types"][0] == "sliding_attention");
     CHECK(c["layer_types"][1] == "full_attention");
-    c = there_and_back("olmo3", {{"sliding_window", 64}, {"rope_theta", 1e5}});
+    const Json rope{{"rope_type", "default"}, {"rope_theta", 1e5}};
+    c = there_and_back(
+        "olmo3", {{"sliding_window", 64},
+                  {"rope_parameters", {{"full_attention", rope}, {"sliding_attention", rope}}}});
+    CHECK(c["rope_parameters"]["sliding_attention"]["rope_theta"] == 1e5);
+    CHECK(refusal("olmo3", {{"sliding_window", 64}, {"rope_theta", 1e5}}).find("'rope_theta'") !=
+          std::string::npos);
     CHECK(c["architectures"][0] == "Olmo3ForCausalLM");
     CHECK(c["layer_types"][3] == "full_attention");
     CHECK(there_and_back("exaone4", {{"sliding_window", nullptr}})["sliding_window"].is_null());
