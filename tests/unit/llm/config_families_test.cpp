@@ -6,44 +6,10 @@
 
 #include <cmath>
 
-#include "llm/arch/config_reader.hpp"
+#include "config_rig.hpp"
 
 using namespace tenon;
 using namespace tenon::llm;
-
-namespace {
-
-Json llama() {
-  return {{"model_type", "llama"},
-          {"architectures", {"LlamaForCausalLM"}},
-          {"vocab_size", 128256},
-          {"hidden_size", 2048},
-          {"intermediate_size", 8192},
-          {"num_hidden_layers", 16},
-          {"num_attention_heads", 32},
-          {"num_key_value_heads", 8},
-          {"max_position_embeddings", 131072}};
-}
-
-Json with(Json j, const Json& more) {
-  j.update(more);
-  return j;
-}
-
-ModelConfig parse(const Json& j) { return parse_config(j.dump(), "config.json"); }
-
-// The message of the Error that the config causes.
-std::string refusal(const Json& j, tenon_code code) {
-  try {
-    parse(j);
-  } catch (const Error& e) {
-    CHECK(e.code() == code);
-    return e.what();
-  }
-  return "accepted";
-}
-
-}  // namespace
 
 TEST_SUITE("llm/config families") {
   TEST_CASE("LayerNorms, windows in some layers, limits: keys of single families") {
