@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <optional>
 
 #include "llm/arch/quantized_folder.hpp"
 
@@ -167,11 +166,12 @@ class Finder {
     return dims;
   }
 
-  // Are the outputs of a tensor its rows? Nothing if hidden_size is both of its axes, or none.
-  std::optional<bool> says_rows(const Entry& t, int64_t parts) const {
+  // What the outputs of a tensor are. Open if hidden_size is both of its axes, or none.
+  enum class Outputs : uint8_t { rows, columns, open };
+  Outputs outputs_of(const Entry& t, int64_t parts) const {
     const std::vector<int64_t>& dims = t.type.dims;
-    if (dims.size() != 3 || (dims[1] == dim_) == (dims[2] == dim_)) return {};
-    return dims[parts == 2 ? 2 : 1] == dim_;
+    if (dims.size() != 3 || (dims[1] == dim_) == (dims[2] == dim_)) return Outputs::open;
+    return dims[parts == 2 ? 2 : 1] == dim_ ? Outputs::rows : Outputs::columns;
   }
 
   // Are the outputs of a tensor without blocks its rows? Both tensors of a layer have the same
@@ -182,20 +182,21 @@ class Finder {
         t.name.substr(0, t.name.rfind('.')) + (parts == 2 ? ".down_proj" : ".gate_up_proj");
     const auto other = std::ranges::find(tensors_, name, &Entry::name);
     const bool alone = other == tensors_.end();
-    const std::optional<bool> own = says_rows(t, parts),
-                              others = alone ? std::nullopt : says_rows(*other, 3 - parts);
+    const Outputs own = outputs_of(t, parts),
+                  others = alone ? Outputs::open : outputs_of(*other, 3 - parts);
+    const bool open = own == Outputs::open && others == Outputs::open;
     const auto refuse = [&](const std::string& expected) {
       throw Error(TENON_SHAPE_MISMATCH, "tensor " + described(t) + " beside " +
                                             (alone ? "no '" + name + "'" : described(*other)) +
                                             ": expected " + expected);
     };
     const std::string size = "hidden_size " + std::to_string(dim_);
-    if (own && others && *own != *others)
+    if (own != Outputs::open && others != Outputs::open && own != others)
       refuse(size + " once as the middle axis and once as the last one");
     const std::vector<int64_t>& dims = t.type.dims;
-    if (!own && !others && dims.size() == 3 && dims[1] == dim_ && dims[2] == dim_)
+    if (open && dims.size() == 3 && dims[1] == dim_ && dims[2] == dim_)
       refuse("an axis other than " + size + " in one of the two, which tells rows from columns");
-    return own.value_or(others.value_or(false));
+    return own == Outputs::rows || others == Outputs::rows;
   }
 
   void add(const Entry& t, int64_t part, int64_t parts, JointPart found) {
