@@ -252,7 +252,7 @@ TEST_CASE("row_bits: a row has the same bits, whatever the number of rows is") {
 TEST_CASE("row_bits: long products pack a group of steps at a time, with the bits of few rows") {
   if (amx_number(TENON_DTYPE_F32, false) != AmxNumber::none) return;  // it packs whole
   std::mt19937 random(8);
-  constexpr int64_t kRows = 80, kColumns = 35, kLong = 200'001;
+  constexpr int64_t kRows = 80, kColumns = 35, kLong = 500'001;  // beyond the limit on any unit
   Matrix a(kRows, kLong, TENON_DTYPE_F32, false), b(kLong, kColumns, TENON_DTYPE_F32, true);
   a.fill(random, 1), b.fill(random, 1);
   const Gemm whole(kRows, kColumns, kLong, a.operand(), b.operand(), true, 2, F32Precision::ieee, 0,

@@ -67,15 +67,15 @@ struct Folder {
   }
 };
 
-inline Quantization read(const Json& object) {
-  const Json config{{"quantization_config", object}};
+inline Quantization read(const Json& object, const char* model_type = "llama") {
+  const Json config{{"model_type", model_type}, {"quantization_config", object}};
   ConfigReader r(config, "config.json");
   return read_quantization(r);
 }
 
-inline std::string refused(const Json& object) {
+inline std::string refused(const Json& object, const char* model_type = "llama") {
   try {
-    read(object);
+    read(object, model_type);
   } catch (const Error& e) {
     return e.what();
   }
