@@ -7,15 +7,7 @@ namespace tenon::llm {
 
 Value Step::attend_with_sinks(Value q, Value keys, Value values, Value sinks,
                               const Attention& options, const std::string& name) {
-  op::attention a{.layout = "bshd",
-                  .softcap = options.softcap,
-                  .causal = true,
-                  .left_window = options.window > 0 ? options.window - 1 : -1,
-                  .q = in_blocks(s.cache) ? q : cast(q, s.cache),
-                  .k = keys,
-                  .v = values};
-  if (!s.whole) a.kv_len = binary("add", past_, count_), a.past_len = past_, a.block_table = table_;
-  if (options.scale > 0) a.scale = options.scale;
+  op::attention a = attention_of(q, keys, values, options);
   a.want_lse = true;
   const auto both = g.add(a, name);
   const int64_t heads = g.type(sinks).dims[0];

@@ -203,6 +203,7 @@ class Step {
  private:
   Value product(Value x, Value w, const std::string& name, bool transposed, Value bias,
                 Value residual, bool f32_result);
+  op::attention attention_of(Value q, Value keys, Value values, const Attention& options);
   Value cache_rows();
   Value whole_state(const std::string& name) const;
   Value gather_slots(Value state, const std::string& name);

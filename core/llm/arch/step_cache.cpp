@@ -61,8 +61,7 @@ Value Step::append(const std::string& name, Value rows, int64_t heads, int64_t d
   return gather_slots(reshape(now, {s.slots, s.capacity, heads, dim}), "cache." + name);
 }
 
-Value Step::attend(Value q, Value keys, Value values, const Attention& options,
-                   const std::string& name) {
+op::attention Step::attention_of(Value q, Value keys, Value values, const Attention& options) {
   op::attention a{.layout = "bshd",
                   .softcap = options.softcap,
                   .causal = true,
@@ -73,7 +72,12 @@ Value Step::attend(Value q, Value keys, Value values, const Attention& options,
                   .v = values};
   if (!s.whole) a.kv_len = binary("add", past_, count_), a.past_len = past_, a.block_table = table_;
   if (options.scale > 0) a.scale = options.scale;
-  return cast(g.add(a, name), s.compute);
+  return a;
+}
+
+Value Step::attend(Value q, Value keys, Value values, const Attention& options,
+                   const std::string& name) {
+  return cast(g.add(attention_of(q, keys, values, options), name), s.compute);
 }
 
 Value Step::recurrent_state(const std::string& name, tenon_dtype dtype, std::vector<int64_t> dims) {

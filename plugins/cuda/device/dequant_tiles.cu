@@ -6,8 +6,9 @@
 //variant: FORMAT=128 ALIGN=16 TYPE=f16 SPLIT=2 STAGES=2 BLOCKS=2 WHOLE=0 BIAS=f32 GROUPS=0
 // SPDX-License-Identifier: Apache-2.0
 // dequant_matmul of few rows of x in f16 or bf16, on tensor cores, and the grouped product of few rows
-// of an expert. A warp multiplies 16 rows of w by 8 of x. It multiplies the levels of blocks, which are whole numbers of at most 8 bits; scales and
-// minimums meet the sums, in f32. So only sums round.
+// of an expert. A warp multiplies 16 rows of w by 8 of x. It multiplies the levels of blocks, which are
+// whole numbers of at most 8 bits or f8e4m3, exact in both dtypes; scales and minimums meet the sums, in
+// f32. So only sums round.
 // SPLIT warps share the terms of a row: spans of 256 each in turn. Terms of a span are added first,
 // then the spans of a warp, then those sums. This order depends only on K and SPLIT, so a row of x
 // gets the same bits alone and among others.

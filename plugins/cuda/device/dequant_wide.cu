@@ -5,10 +5,11 @@
 //variant: FORMAT=128 ALIGN=16 TYPE=bf16 TILES=8 TILES_OF_W=1 SPLIT=2 STAGES=2 BLOCKS=1 WHOLE=0 BIAS=f32 GROUPS=0 APART=1
 // SPDX-License-Identifier: Apache-2.0
 // dequant_matmul of more than 8 rows of x in f16 or bf16, and the grouped product of many rows, with the
-// bits that dequant_tiles.cu gives to each of them. A warp has TILES_OF_W times 16 rows of w. All warps of a block of threads read its
-// 8 · TILES rows of x from shared memory. The terms have SPLIT parts. If APART, a block has one of
-// them, and dequant_join.cu adds them; else it has all, one after the other. Copies bring STAGES spans
-// of 256 terms. BLOCKS of threads share a multiprocessor. x is what dequant_order.cu made.
+// bits that dequant_tiles.cu gives to each of them. A warp has TILES_OF_W times 16 rows of w. All warps
+// of a block of threads read its 8 · TILES rows of x from shared memory. The terms have SPLIT parts. If
+// APART, a block has one of them, and dequant_join.cu adds them; else it has all, one after the other.
+// Copies bring STAGES spans of 256 terms. BLOCKS of threads share a multiprocessor. x is what
+// dequant_order.cu made.
 //entry: dequant_wide = multiply_wide(BlockProduct)
 #include "dequant_result.cuh"
 #include "dequant_spans.cuh"
