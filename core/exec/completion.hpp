@@ -12,7 +12,8 @@ namespace tenon::core {
 
 class Completion {
  public:
-  // Once. Runs the continuations in the calling thread: they only post work.
+  // Once. Runs the continuations in the calling thread: they are short, do not wait, and take no lock
+  // that the caller may hold.
   void finish() {
     std::vector<std::function<void()>> continuations;
     {

@@ -116,7 +116,7 @@ class Store {
   // keeps in place, is not written: runs that update the entry update a copy.
   void borrow(Space space, const std::string& name, const Type& type,
               std::span<const std::byte> content, std::shared_ptr<const void> owner);
-  // Runs that were planned with it keep it; not_found where there is none.
+  // Runs that are under way keep the entry until they end; not_found where there is none.
   void remove(Space space, const std::string& name);
   void get(Space space, const std::string& name, void* out, uint64_t size);
   Type type(Space space, const std::string& name) const;
@@ -124,8 +124,8 @@ class Store {
   bool has(Space space, const std::string& name) const { return find(space, name) != nullptr; }
   // nullptr when there is none.
   std::shared_ptr<Entry> find(Space space, const std::string& name) const;
-  // Changes when an entry comes or is replaced by one of another type: what find returned may be
-  // stale.
+  // Changes when an entry comes, goes, or is replaced by one of another type: what find returned may
+  // be stale.
   uint64_t version() const { return version_.load(std::memory_order_acquire); }
 
   // The id of the device on which executables of several devices keep a weight or state; empty if

@@ -64,8 +64,9 @@ typedef uint16_t tenon_dtype;
 // so this axis is a multiple of a block. The formats up to 0x17F are those of quantized weights in
 // GGUF files; the number is 0x100 and the number of the format there. Those from 0x180 on are no
 // formats of GGUF files: GGUF appends numbers to its own. tenon_dtype_block() tells the elements and
-// bytes of a block. Inputs, weights and constants may have such a dtype. Only the ops of the family
-// dequant read it.
+// bytes of a block. Inputs, weights, constants and state may have such a dtype; outputs may not. The
+// ops of the family dequant read it. Of the others, attention reads it, gather, scatter and reshape
+// move blocks, and cast makes q8_0.
 #define TENON_DTYPE_BLOCKS     0x100
 #define TENON_DTYPE_Q4_0    ((tenon_dtype)0x102)
 #define TENON_DTYPE_Q4_1    ((tenon_dtype)0x103)
