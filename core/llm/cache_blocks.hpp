@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether a device has kernels for the keys and values of a model: in blocks of a pool, and in blocks of
-// quantized elements.
+// quantized elements; and for rope, cache and attention of a token at once.
 #pragma once
 
 #include <span>
@@ -16,5 +16,10 @@ namespace tenon::llm {
 // made and written: else its elements would be decoded in each step.
 bool attends_natively(const Runtime& runtime, const std::string& device, const ModelConfig& config,
                       tenon_dtype queries, std::span<const CacheState> caches, int64_t block);
+
+// True if it has a kernel for decode_attention over these caches, of floats, as a step of one token of
+// each sequence uses it.
+bool decodes_natively(const Runtime& runtime, const std::string& device, const ModelConfig& config,
+                      std::span<const CacheState> caches, int64_t block);
 
 }  // namespace tenon::llm

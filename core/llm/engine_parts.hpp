@@ -54,6 +54,7 @@ struct Engine::Parts {
   int64_t context = 0, longest_step = kLongestOnCpu;
   std::optional<SequenceCache> cache;
   std::vector<CacheState> states;  // of keys and values
+  bool joint_decoding = false;     // StepShape::joint_decoding
   std::map<Key, Runner> runners;
   std::optional<StepLogits> step_logits;  // of the last step for draws
   Runner copier;
@@ -78,7 +79,8 @@ struct Engine::Parts {
             .cache = options.cache,
             .block_product = block_product(),
             .lora = adapters ? &*adapters : nullptr,
-            .stack_weights = *options.stack_weights};
+            .stack_weights = *options.stack_weights,
+            .joint_decoding = joint_decoding};
   }
   void compile(Runner& r, const Graph& graph) {
     store.add_missing(graph);
@@ -118,6 +120,10 @@ struct Engine::Parts {
                       std::string(sdk::dtype_name(options.compute)) +
                       "; expected a cache of f32, f16 or bf16; hint: a GPU reads it beside "
                       "activations of f16 or bf16 (--compute)");
+    // The cpu runs the parts one by one, so it need not be asked.
+    joint_decoding =
+        !on_cpu && !config.recurrent() && options.cache == options.compute &&
+        decodes_natively(runtime, options.device, config, states, cache->shape().block);
     if (cache->shape().block == 0 && !all)
       throw Error(TENON_UNSUPPORTED,
                   "engine: a cache of " + std::to_string(options.cache_tokens) +

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // dequantize_blocks dequant_matmul grouped_dequant_matmul dequant_rows: weights that consist of
-// blocks (specification 1.4 to 1.6). The decompositions decode all of w: correct, but slow.
+// blocks (specification 1.4 to 1.6). The decompositions decode all of w: correct, but slow. A
+// dequant_matmul with neighbours is decomposed into the nodes that it stands for, first.
+#include <cmath>
+
 #include "ops/check.hpp"
 #include "ops/grouped.hpp"
 #include "ops/table.hpp"
@@ -9,6 +12,7 @@ namespace tenon::core {
 namespace {
 
 constexpr std::string_view kFloats = "f32 f16 bf16 f64", kComputes = "f32 tf32 f16 bf16 int8",
+                           kGates = "none silu gelu gelu_tanh relu sigmoid",
                            kNoGradient = "blocks are constants: they have no gradient";
 
 // ---- shape
@@ -35,6 +39,24 @@ void dequantize_blocks_shape(Infer& i, const op::dequantize_blocks& n) {
   i.out(0, {n.to, i.shape(n.w)});
 }
 
+void want_norm_of_x(const Infer& i, const op::dequant_matmul& n) {
+  if (!n.gamma) {
+    if (n.residual)
+      i.fail(Code::invalid_argument, "operand gamma: expected one beside operand residual");
+    return;
+  }
+  if (!(n.eps >= 0 && std::isfinite(n.eps)))
+    i.fail(Code::invalid_argument, "attribute eps: expected 0 or more, given ", n.eps);
+  if (i.dtype(n.gamma) != i.dtype(n.x) && i.dtype(n.gamma) != kF32)
+    i.fail(Code::dtype_mismatch, "operand gamma: expected ", dtype_name(i.dtype(n.x)),
+           " or f32, got ", i.type(n.gamma).text());
+  i.want_shape(n.gamma, "gamma", {i.shape(n.w)[1]});
+  i.want_same_dtype(n.x, "x", n.residual, "residual");
+  i.want_shape(n.residual, "residual", i.shape(n.x));
+  if (n.want_sum && !n.residual)
+    i.fail(Code::invalid_argument, "output sum: expected operand residual");
+}
+
 void dequant_matmul_shape(Infer& i, const op::dequant_matmul& n) {
   i.want_float(n.x, "x");
   want_blocks(i, n.w, 2);
@@ -48,8 +70,17 @@ void dequant_matmul_shape(Infer& i, const op::dequant_matmul& n) {
     i.fail(Code::dtype_mismatch, "operand bias: expected ", dtype_name(i.dtype(n.x)),
            " or f32, got ", i.type(n.bias).text());
   i.want_shape(n.bias, "bias", {w[0]});
+  want_norm_of_x(i, n);
   y[y.rank() - 1] = w[0];
+  if (n.gate != "none") {
+    if (w[0] % 2 != 0)
+      i.fail(Code::shape_mismatch,
+             "operand w: expected an even number of rows beside attribute gate", ", got ",
+             i.type(n.w).text());
+    y[y.rank() - 1] = w[0] / 2;
+  }
   i.out(0, {i.dtype(n.x), y});
+  i.out(1, i.type(n.x));
 }
 
 void grouped_dequant_matmul_shape(Infer& i, const op::grouped_dequant_matmul& n) {
@@ -88,8 +119,36 @@ Value decoded(Builder& b, Value w, DType x) {
   return b.add(op::dequantize_blocks{.to = acc_dtype(x), .w = w});
 }
 
+// Does more happen than the product and its bias?
+bool has_neighbours(const op::dequant_matmul& n) { return n.gamma || n.gate != "none"; }
+// The nodes that a product with neighbours stands for.
+struct Neighbours {
+  Value x, sum, product, y;
+};
+Neighbours neighbours(Builder& b, const op::dequant_matmul& n) {
+  Neighbours r{.x = n.x, .sum = {}, .product = {}, .y = {}};
+  if (n.residual) {
+    const auto norm = b.add(op::residual_rms_norm{
+        .eps = n.eps, .x = n.x, .residual = n.residual, .gamma = n.gamma, .want_sum = n.want_sum});
+    r.x = norm[0];
+    if (n.want_sum) r.sum = norm[1];
+  } else if (n.gamma) {
+    r.x = b.add(op::rms_norm{.eps = n.eps, .x = n.x, .gamma = n.gamma});
+  }
+  r.y = r.product =
+      b.add(op::dequant_matmul{.compute = n.compute, .x = r.x, .w = n.w, .bias = n.bias});
+  if (n.gate != "none") r.y = b.add(op::swiglu{.act = n.gate, .gate = r.product});
+  return r;
+}
+
 bool dequant_matmul_lower(Lower& l, const op::dequant_matmul& n) {
   Builder& b = l.b;
+  if (has_neighbours(n)) {
+    const Neighbours r = neighbours(b, n);
+    l.out(0, r.y);
+    if (l.wanted(1)) l.out(1, r.sum);
+    return true;
+  }
   const DType x = b.dtype(n.x), wide = acc_dtype(x);
   const Value w = decoded(b, n.w, x);
   const Value y =
@@ -132,15 +191,37 @@ void dequant_rows_grad(Grad& g, const op::dequant_rows& n) {
 void dequant_matmul_grad(Grad& g, const op::dequant_matmul& n) {
   if (g.wants(n.w)) g.refuse("w", kNoGradient);
   Builder& b = g.b;
-  if (g.wants(n.x)) {
-    const DType x = b.dtype(n.x);
-    const Value dy = b.widen(g.dy());
-    g.give(n.x, b.cast(b.matmul(dy, decoded(b, n.w, x)), x));
+  const DType dtype = b.dtype(n.x);
+  const auto give = [&](Value to, Value d) {
+    if (g.wants(to)) g.give(to, b.cast(d, b.dtype(to)));
+  };
+  const bool before = g.wants(n.x) || g.wants(n.residual) || g.wants(n.gamma);
+  Value dx;  // of what the product reads
+  if (g.dy(0) && (before || g.wants(n.bias))) {
+    Value dy = g.dy(0);
+    if (n.gate != "none")
+      dy = b.add(op::swiglu_backward{.act = n.gate, .dy = dy, .gate = neighbours(b, n).product})[0];
+    dy = b.widen(dy);
+    if (g.wants(n.bias)) give(n.bias, b.sum_to(dy, b.shape(n.bias)));
+    if (before) dx = b.cast(b.matmul(dy, decoded(b, n.w, dtype)), dtype);
   }
-  if (g.wants(n.bias)) {
-    const Type bias = b.type(n.bias);
-    g.give(n.bias, b.cast(b.sum_to(b.widen(g.dy()), bias.shape), bias.dtype));
+  if (!before) return;
+  Value d = dx;
+  if (n.gamma && dx) {
+    const Value x = n.residual ? b.plus(b.widen(n.x), b.widen(n.residual)) : n.x;
+    const auto back = b.add(op::rms_norm_backward{.eps = n.eps,
+                                                  .dy = b.cast(dx, b.dtype(x)),
+                                                  .x = x,
+                                                  .gamma = n.gamma,
+                                                  .want_dx = true,
+                                                  .want_dgamma = g.wants(n.gamma)});
+    d = back[0];
+    if (g.wants(n.gamma)) give(n.gamma, back[1]);
   }
+  if (n.want_sum && g.dy(1)) d = d ? b.plus(b.widen(d), b.widen(g.dy(1))) : g.dy(1);
+  if (!d) return;
+  give(n.x, d);
+  give(n.residual, d);
 }
 
 void grouped_dequant_matmul_grad(Grad& g, const op::grouped_dequant_matmul& n) {
@@ -168,6 +249,7 @@ void grouped_dequant_matmul_grad(Grad& g, const op::grouped_dequant_matmul& n) {
 // One weight for all examples: the batch is one more axis of x, or of ids.
 bool dequant_matmul_batch(Batch& v, const op::dequant_matmul& n) {
   if (v.batched(n.w) || v.batched(n.bias) || v.rank(n.x) == TENON_MAX_RANK) return false;
+  if (has_neighbours(n)) return false;
   return v.add(n, [&](Value x) { return v.given(x); });
 }
 bool dequant_rows_batch(Batch& v, const op::dequant_rows& n) {
@@ -180,6 +262,7 @@ bool dequant_rows_batch(Batch& v, const op::dequant_rows& n) {
 // Blocks are never padded.
 bool dequantize_blocks_padded(Padded&, const op::dequantize_blocks&) { return true; }
 bool dequant_matmul_padded(Padded& p, const op::dequant_matmul& n) {
+  if (has_neighbours(n)) return false;
   p.fill(n.x, -1, Fill::zero);
   return true;
 }
@@ -217,15 +300,16 @@ constexpr Record<op::dequantize_blocks> kDequantizeBlocks{.shape = dequantize_bl
                                                           .flops = no_products,
                                                           .bytes = each_once,
                                                           .traits = kReadsBlocks};
-constexpr Record<op::dequant_matmul> kDequantMatmul{.shape = dequant_matmul_shape,
-                                                    .words = {{"compute", kComputes}},
-                                                    .grad = dequant_matmul_grad,
-                                                    .lower = dequant_matmul_lower,
-                                                    .batch = dequant_matmul_batch,
-                                                    .padded = dequant_matmul_padded,
-                                                    .flops = dequant_matmul_flops,
-                                                    .bytes = each_once,
-                                                    .traits = kReadsBlocks};
+constexpr Record<op::dequant_matmul> kDequantMatmul{
+    .shape = dequant_matmul_shape,
+    .words = {{"compute", kComputes}, {"gate", kGates}},
+    .grad = dequant_matmul_grad,
+    .lower = dequant_matmul_lower,
+    .batch = dequant_matmul_batch,
+    .padded = dequant_matmul_padded,
+    .flops = dequant_matmul_flops,
+    .bytes = each_once,
+    .traits = kReadsBlocks};
 constexpr Record<op::grouped_dequant_matmul> kGroupedDequantMatmul{
     .shape = grouped_dequant_matmul_shape,
     .words = {{"compute", kComputes}},

@@ -27,10 +27,23 @@ Value decoder_attend(Step& p, const Heads& heads, int64_t layer, const std::stri
   const bool own_rope = local && c.local_rope.dims > 0;
   const bool rotates =
       !heads.rotated && (c.no_rope.empty() || !c.no_rope[static_cast<size_t>(layer)]);
+  const RopeConfig& rope = own_rope ? c.local_rope : c.rope;
+  const char* const table = own_rope ? "rope.local" : "rope";
+  const std::string cache = std::to_string(layer);
+  const Step::Attention how = {
+      .scale = c.attention_scale, .softcap = c.attention_softcap, .window = local ? c.window : 0};
+  const auto output_of = [&](Value o) {
+    const int64_t dims = c.heads * c.head_dim;
+    return p.project(p.reshape(o, {p.s.batch, p.s.time, dims}), name + "." + output, dims, c.dim,
+                     c.o_bias, residual);
+  };
+  if (p.decodes_jointly() && !heads.sinks && c.rope.query_beta == 0) {
+    const Step::JointRope turns{.config = rope, .table = table, .interleaved = c.rope_interleaved};
+    return output_of(
+        p.decode(heads.q, heads.k, heads.v, cache, rotates ? &turns : nullptr, how, name));
+  }
   const auto rotate = [&](Value x, const char* which) {
-    if (!rotates) return x;
-    return p.rotate(x, own_rope ? c.local_rope : c.rope, own_rope ? "rope.local" : "rope",
-                    name + which, c.rope_interleaved);
+    return rotates ? p.rotate(x, rope, table, name + which, c.rope_interleaved) : x;
   };
   Value q, k;
   if (heads.qk && rotates) {
@@ -39,17 +52,11 @@ Value decoder_attend(Step& p, const Heads& heads, int64_t layer, const std::stri
   } else {
     q = rotate(heads.q, ".q_rope"), k = rotate(heads.k, ".k_rope");
   }
-  const std::string cache = std::to_string(layer);
   q = p.scaled_by_position(q, c.rope);
   const Value keys = p.append(cache + ".k", k, c.kv_heads, c.head_dim);
   const Value values = p.append(cache + ".v", heads.v, c.kv_heads, c.head_dim);
-  const Step::Attention how = {
-      .scale = c.attention_scale, .softcap = c.attention_softcap, .window = local ? c.window : 0};
-  const Value o = heads.sinks ? p.attend_with_sinks(q, keys, values, heads.sinks, how, name)
-                              : p.attend(q, keys, values, how, name);
-  const int64_t dims = c.heads * c.head_dim;
-  return p.project(p.reshape(o, {p.s.batch, p.s.time, dims}), name + "." + output, dims, c.dim,
-                   c.o_bias, residual);
+  return output_of(heads.sinks ? p.attend_with_sinks(q, keys, values, heads.sinks, how, name)
+                               : p.attend(q, keys, values, how, name));
 }
 
 Value decoder_attention(Step& p, Value normed, int64_t layer, const std::string& layer_name,

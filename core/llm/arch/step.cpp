@@ -231,8 +231,7 @@ Value Step::gated(Value gate, Value up, const std::string& activation, const std
   return binary("mul", activated(gate, activation, name), up);
 }
 
-Value Step::rotate(Value x, const RopeConfig& rope, const std::string& name_of_table,
-                   const std::string& name, bool interleaved) {
+Step::RopeTables Step::rope_tables(const RopeConfig& rope, const std::string& name) {
   const int64_t half = rope.dims / 2;
   const auto numbers = [&](double (*function)(double)) {
     return [this, &rope, function] {
@@ -245,15 +244,20 @@ Value Step::rotate(Value x, const RopeConfig& rope, const std::string& name_of_t
       return out;
     };
   };
-  const Value cos = table(name_of_table + ".cos", {s.capacity, half},
-                          numbers([](double angle) { return std::cos(angle); }));
-  const Value sin = table(name_of_table + ".sin", {s.capacity, half},
-                          numbers([](double angle) { return std::sin(angle); }));
+  return {.cos = table(name + ".cos", {s.capacity, half},
+                       numbers([](double angle) { return std::cos(angle); })),
+          .sin = table(name + ".sin", {s.capacity, half},
+                       numbers([](double angle) { return std::sin(angle); }))};
+}
+
+Value Step::rotate(Value x, const RopeConfig& rope, const std::string& name_of_table,
+                   const std::string& name, bool interleaved) {
+  const RopeTables tables = rope_tables(rope, name_of_table);
   return g.add(op::rope{.n_rot = rope.dims,
                         .interleaved = interleaved,
                         .x = x,
-                        .cos = cos,
-                        .sin = sin,
+                        .cos = tables.cos,
+                        .sin = tables.sin,
                         .position_ids = s.whole ? Value{} : positions()},
                name);
 }

@@ -37,6 +37,8 @@ struct StepShape {
   bool checkpoint = false;  // the backward pass computes layers again
   // Weights of one dtype that multiply the same values become one weight, unless lora changes them.
   bool stack_weights = false;
+  // Where each sequence has one token: rope, cache and attention of a layer are one decode_attention.
+  bool joint_decoding = false;
 
   // Of keys and of values, in each cache.
   int64_t rows() const { return block > 0 ? blocks * block : slots * capacity; }
@@ -187,6 +189,19 @@ class Step {
   // The same with a score of each head that takes a part of the weights and adds nothing: f32 [heads].
   Value attend_with_sinks(Value q, Value keys, Value values, Value sinks, const Attention& options,
                           const std::string& name);
+  // Do rope, cache and attention go into one node?
+  bool decodes_jointly() const {
+    return s.joint_decoding && s.time == 1 && !s.whole && !slot_ && s.cache == s.compute;
+  }
+  // Where they do: attention of q over the caches cache.k and cache.v, to which k and v are appended,
+  // all [batch, 1, heads, dim]. rope: turns q and k by the tables of that name; null: nothing turns.
+  struct JointRope {
+    const RopeConfig& config;
+    std::string table;
+    bool interleaved = false;
+  };
+  Value decode(Value q, Value k, Value v, const std::string& cache, const JointRope* rope,
+               const Attention& options, const std::string& name);
   // A state of a recurrent model, [batch] + dims, and its update. Sequences with count 0 keep it.
   Value recurrent_state(const std::string& name, tenon_dtype dtype, std::vector<int64_t> dims);
   void update_state(const std::string& name, Value now);
@@ -203,6 +218,11 @@ class Step {
  private:
   Value product(Value x, Value w, const std::string& name, bool transposed, Value bias,
                 Value residual, bool f32_result);
+  struct RopeTables {
+    Value cos, sin;
+  };
+  RopeTables rope_tables(const RopeConfig& rope, const std::string& name);
+  Value cache_state(const std::string& name, int64_t heads, int64_t dim);
   op::attention attention_of(Value q, Value keys, Value values, const Attention& options);
   Value cache_rows();
   Value whole_state(const std::string& name) const;

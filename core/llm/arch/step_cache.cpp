@@ -38,6 +38,13 @@ Value Step::gather_slots(Value state, const std::string& name) {
   return slot_ ? Value(g.add(op::gather{.data = state, .indices = slot_}, name)) : state;
 }
 
+// One axis for slots and tokens: a new row is then written in place.
+Value Step::cache_state(const std::string& name, int64_t heads, int64_t dim) {
+  const TensorType type(s.cache, {s.rows(), heads, dim});
+  caches_.push_back({"cache." + name, type});
+  return g.state("cache." + name, type);
+}
+
 Value Step::append(const std::string& name, Value rows, int64_t heads, int64_t dim) {
   if (in_blocks(s.cache) && dim % tenon_dtype_block(s.cache).elements != 0)
     throw Error(TENON_UNSUPPORTED, "cache." + name +
@@ -46,10 +53,7 @@ Value Step::append(const std::string& name, Value rows, int64_t heads, int64_t d
                                        ", the block of " + std::string(sdk::dtype_name(s.cache)) +
                                        ", got " + std::to_string(dim) + "; hint: a cache of f16");
   if (s.whole) return cast(reshape(rows, {s.batch, s.time, heads, dim}), s.cache);
-  // One axis for slots and tokens: the scatter then writes the rows in place.
-  const TensorType type(s.cache, {s.rows(), heads, dim});
-  const Value state = g.state("cache." + name, type);
-  caches_.push_back({"cache." + name, type});
+  const Value state = cache_state(name, heads, dim);
   const Value now =
       g.add(op::scatter{.oob = "skip",
                         .base = state,
@@ -78,6 +82,40 @@ op::attention Step::attention_of(Value q, Value keys, Value values, const Attent
 Value Step::attend(Value q, Value keys, Value values, const Attention& options,
                    const std::string& name) {
   return cast(g.add(attention_of(q, keys, values, options), name), s.compute);
+}
+
+Value Step::decode(Value q, Value k, Value v, const std::string& cache, const JointRope* rope,
+                   const Attention& options, const std::string& name) {
+  const auto token = [&](Value x) {
+    const std::vector<int64_t> dims = g.type(x).dims;
+    return reshape(x, {s.batch, dims[2], dims[3]});
+  };
+  const auto state = [&](const char* which, Value x) {
+    const std::vector<int64_t> dims = g.type(x).dims;
+    return cache_state(cache + which, dims[2], dims[3]);
+  };
+  op::decode_attention a{.block_size = s.block,
+                         .softcap = options.softcap,
+                         .left_window = options.window > 0 ? options.window - 1 : -1,
+                         .q = token(q),
+                         .k = token(k),
+                         .v = token(v),
+                         .k_cache = state(".k", k),
+                         .v_cache = state(".v", v),
+                         .rows = cache_rows(),
+                         .kv_len = binary("add", past_, count_),
+                         .past_len = past_,
+                         .block_table = table_};
+  if (options.scale > 0) a.scale = options.scale;
+  if (rope) {
+    const RopeTables tables = rope_tables(rope->config, rope->table);
+    a.n_rot = rope->config.dims, a.interleaved = rope->interleaved;
+    a.cos = tables.cos, a.sin = tables.sin, a.position_ids = reshape(positions(), {s.batch});
+  }
+  const auto y = g.add(a, name);
+  g.update(a.k_cache, y[1]);
+  g.update(a.v_cache, y[2]);
+  return y[0];
 }
 
 Value Step::recurrent_state(const std::string& name, tenon_dtype dtype, std::vector<int64_t> dims) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Joins nodes into the composite ops that a device claims: a product with its bias, activation and
-// residual, a sum with the norm that reads it, a gate with what it gates. Only what the device
+// residual, a sum with the norm that reads it, a gate with what it gates, a product with blocks of
+// quantized weights with the norm before it and the gate behind it. Only what the device
 // answers `native` to is joined, and a value that others read, or that leaves the graph, stays.
 #pragma once
 

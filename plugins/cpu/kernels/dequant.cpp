@@ -193,6 +193,8 @@ Plan plan_of(const sdk::Value& x, const sdk::Value& w, int64_t m, const std::str
 }
 
 sdk::Kernel make_dequant_matmul(const sdk::op::dequant_matmul& n, const sdk::Node&) {
+  if (n.gamma) throw sdk::Refusal::shape("a norm within a product is a node of its own here");
+  if (n.gate != "none") throw sdk::Refusal::attribute("gate", n.gate);
   const sdk::Type& x = n.x.type();
   int64_t m = 1;
   for (int i = 0; i + 1 < x.rank; ++i) m *= x.dims[i];

@@ -22,12 +22,16 @@ struct GroupsOfRows {
 };
 
 // y [m,n] = x [m,k] · w [n,k]ᵀ + bias [n]; of grouped products w is [experts,n,k], and there is no bias.
-// parts: sums of parts of the terms, where they are added later.
+// parts: sums of parts of the terms, where they are added later. gamma, residual, sum, eps: of the norm
+// of a row, by dequant_row.cu alone.
 struct BlockProduct {
   const u8* w = nullptr;
   const void *x = nullptr, *bias = nullptr;
   void *y = nullptr, *parts = nullptr;
   i64 n = 0, k = 0, m = 0;
+  const void *gamma = nullptr, *residual = nullptr;
+  void* sum = nullptr;
+  f64 eps = 0;
   GroupsOfRows groups{};
 };
 

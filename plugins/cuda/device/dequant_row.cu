@@ -3,6 +3,9 @@
 //variant: FORMAT=8 ALIGN=16 TYPE=bf16 SPLIT=1 SPANS=2 STAGES=3 BIAS=f32 GROUPS=0
 //variant: FORMAT=12 ALIGN=16 TYPE=f16 SPLIT=8 SPANS=8 STAGES=4 BIAS=f32 GROUPS=2 IDS=i64 FACTOR=f32
 //variant: FORMAT=128 ALIGN=16 TYPE=bf16 SPLIT=4 SPANS=4 STAGES=3 BIAS=f32 GROUPS=0
+//variant: FORMAT=12 ALIGN=16 TYPE=f16 SPLIT=2 SPANS=8 STAGES=4 BIAS=f32 GROUPS=0 NORM=128 CHUNKS=4 GAMMA=f16 RESIDUAL=1 GATE=silu
+//variant: FORMAT=14 ALIGN=16 TYPE=bf16 SPLIT=1 SPANS=2 STAGES=3 BIAS=f32 GROUPS=0 NORM=32 CHUNKS=2 GAMMA=f32 RESIDUAL=0
+//variant: FORMAT=8 ALIGN=16 TYPE=f16 SPLIT=1 SPANS=2 STAGES=3 BIAS=f16 GROUPS=0 NORM=256 CHUNKS=3 GAMMA=f16 RESIDUAL=1
 // SPDX-License-Identifier: Apache-2.0
 // dequant_matmul of one row of x in f16 or bf16, with the bits that dequant_tiles.cu gives to a row
 // among others, and the grouped product of rows that have an expert each: blockIdx.y is the row. x lies
@@ -10,10 +13,15 @@
 // 16 rows of w. A warp brings SPANS spans of 256 terms of each row to a stage of shared memory; eight
 // others each multiply one span of one tile. The first warp also adds the sums of the spans of a tile,
 // in the order of SPLIT parts.
+// NORM: lanes that have the row, CHUNKS vectors each, as in norm.cu: rms_norm of x, or of x + residual
+// (RESIDUAL), with the bits of that kernel. GAMMA: dtype of its factors. GATE: a tile has 8 rows of the
+// first half of w and those of the second; act(gate) * up is stored.
 //entry: dequant_row = multiply_row(BlockProduct)
 #include "barrier.cuh"
 #include "dequant_groups.cuh"
 #include "dequant_tiles.cuh"
+#include "math.cuh"
+#include "rows.cuh"
 
 #if __CUDA_ARCH__ >= 900
 constexpr int kWorkers = 8, kThreads = 32 * (kWorkers + 1), kBlocks = 2;  // of a multiprocessor
@@ -67,6 +75,81 @@ __device__ inline void prepare(u32* words, f32* sums, const X* from, u32 blocks,
     }
   }
   asm volatile("bar.sync 1, %0;" ::"n"(kWorkerThreads) : "memory");  // all workers
+}
+
+#ifdef NORM
+// The norm of the row, by the workers; `sum`: where x + residual goes, or null.
+__device__ inline void normalize(X* to, const BlockProduct& p, X* sum, u32 thread) {
+  constexpr int kVec = 8, kNormWarps = NORM / 32;
+  static_assert(NORM <= kWorkerThreads, "each lane is a worker");
+  __shared__ f32 parts[kNormWarps];
+  const u32 n = (u32)p.k;
+  const auto place = [=](int c) { return (c * NORM + thread) * kVec; };
+  const auto has = [=](int c) { return thread < NORM && place(c) < n; };
+  f32 v[CHUNKS][kVec];
+#pragma unroll
+  for (int c = 0; c < CHUNKS; ++c) {
+    if (!has(c)) continue;
+    const Vec<X, kVec> own = load<X, kVec>(static_cast<const X*>(p.x) + place(c));
+#pragma unroll
+    for (int k = 0; k < kVec; ++k) v[c][k] = widen_at(own, k);
+#if RESIDUAL
+    const Vec<X, kVec> more = load<X, kVec>(static_cast<const X*>(p.residual) + place(c));
+#pragma unroll
+    for (int k = 0; k < kVec; ++k) v[c][k] += widen_at(more, k);
+#endif
+  }
+  Vec<GAMMA, kVec> scales[CHUNKS];
+#pragma unroll
+  for (int c = 0; c < CHUNKS; ++c)
+    if (has(c)) scales[c] = load<GAMMA, kVec>(static_cast<const GAMMA*>(p.gamma) + place(c));
+  f32 squares = sum_chunks<CHUNKS, kVec, f32>(has, [&](int c, int k) { return v[c][k] * v[c][k]; });
+  if (thread < NORM) {
+    squares = sum_warp<32>(squares);
+    if (thread % 32 == 0) parts[thread / 32] = squares;
+    if constexpr (kNormWarps > 1) {
+      asm volatile("bar.sync 2, %0;" ::"n"(NORM) : "memory");
+      squares = sum_warp<kNormWarps>(parts[thread % kNormWarps]);
+    }
+    const f32 share = 1 / (f32)n, inverse = 1 / sqrt(squares * share + (f32)p.eps);
+#pragma unroll
+    for (int c = 0; c < CHUNKS; ++c) {
+      if (!has(c)) continue;
+      f32 mine[kVec];
+      if (RESIDUAL && sum) store(sum + place(c), narrow_all<X>(v[c]));
+#pragma unroll
+      for (int k = 0; k < kVec; ++k)
+        mine[k] = v[c][k] * inverse * (f32)widen_at(scales[c], k) + 0.0f;
+      store(to + place(c), narrow_all<X>(mine));
+    }
+  }
+  asm volatile("bar.sync 1, %0;" ::"n"(kWorkerThreads) : "memory");  // all workers
+}
+#endif
+
+// The row of w of row r of all tiles.
+__device__ inline i64 row_of_w(const BlockProduct& p, i64 r) {
+#ifdef GATE
+  return r / kRows * 8 + r % 8 + (r % kRows < 8 ? 0 : p.n / 2);
+#else
+  return r;
+#endif
+}
+
+#define CONCAT_(a, b) a##b
+#define CONCAT(a, b) CONCAT_(a, b)
+// Stores what becomes of the sum of row r of all tiles. The lanes of a tile come together.
+__device__ inline void store_sum(const BlockProduct& p, const TileOfX& of_x, i64 r, f32 sum) {
+  const f32 bias = p.bias ? widen(static_cast<const BIAS*>(p.bias)[row_of_w(p, r)]) : 0.0f;
+  const X result = narrow<X>(of_x.result(sum + bias, 0));
+  X* const y = static_cast<X*>(p.y);
+#ifdef GATE
+  const f32 gate = widen(result), up = __shfl_down_sync(__activemask(), gate, 8);
+  if (r % kRows < 8)
+    y[r / kRows * 8 + r % 8] = narrow<X>(CONCAT(unary_, GATE)(gate, 1.0f, 0.0f) * up);
+#else
+  y[of_x.row(0) * p.n + r] = result;
+#endif
 }
 
 // ---- Scales
@@ -187,7 +270,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) multiply_row(con
   const i64 step = (i64)gridDim.x * kTiles * kRows;
   Stage at{(i64)blockIdx.x * kTiles * kRows};
   u8* const stages = shared;
+#ifdef NORM
+  X* const row_of_x = reinterpret_cast<X*>(shared + STAGES * kStageBytes);
+  u32* const x = reinterpret_cast<u32*>(row_of_x + p.k);
+#else
   u32* const x = reinterpret_cast<u32*>(shared + STAGES * kStageBytes);
+#endif
   f32* const sums_of_x = reinterpret_cast<f32*>(x + blocks * kQuads * 4 * kLaneWords);
   // Of the spans of the turns under way: [turn % sets][tile][span][row].
   f32* const sums = sums_of_x + blocks * (kAdds ? kQuads * kGroups : 0);
@@ -219,7 +307,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) multiply_row(con
     __syncwarp();
     for (int r = lane; r < rows; r += 32)
       copy_bytes(shared_address(stages + to.slot * kStageBytes + r * kStride),
-                 w + (to.row + r) * row_bytes + from, bytes, full + 8 * to.slot);
+                 w + row_of_w(p, to.row + r) * row_bytes + from, bytes, full + 8 * to.slot);
   };
   if (warp == 0) {
     Stage copied = at;
@@ -246,15 +334,19 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) multiply_row(con
         f32 all = part[0];
 #pragma unroll
         for (int i = 1; i < SPLIT; ++i) all += part[i];
-        const f32 bias = p.bias ? widen(static_cast<const BIAS*>(p.bias)[row]) : 0.0f;
-        static_cast<X*>(p.y)[of_x.row(0) * p.n + row] = narrow<X>(of_x.result(all + bias, 0));
+        store_sum(p, of_x, row, all);
       }
       __syncwarp();
     }
     return;
   }
 
+#ifdef NORM
+  normalize(row_of_x, p, blockIdx.x == 0 ? static_cast<X*>(p.sum) : nullptr, threadIdx.x - 32);
+  prepare(x, sums_of_x, row_of_x, blocks, threadIdx.x - 32);
+#else
   prepare(x, sums_of_x, static_cast<const X*>(p.x) + of_x.row(0) * p.k, blocks, threadIdx.x - 32);
+#endif
   const int worker = warp - 1, tile = worker / SPANS, line = lane / 4;
   f32* const scales = shared_scales + (kShares ? (worker * kRows + line) * kScaleRow : 0);
   for (; at.row < p.n; at.next(pieces, step)) {

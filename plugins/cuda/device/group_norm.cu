@@ -9,13 +9,10 @@
 //variant: TYPE=bf16 GAMMA=f32 BETA=bf16 OUT=f32 JOIN=32 LANES=32 CHUNKS=4 VEC=8 PIECES=1
 //variant: TYPE=f16 GAMMA=f16 BETA=f16 OUT=f16 JOIN=32 LANES=8 CHUNKS=7 VEC=1 PIECES=1
 //variant: TYPE=f64 GAMMA=f64 BETA=f32 OUT=f64 JOIN=32 LANES=32 CHUNKS=4 VEC=2 PIECES=8
+#define CLUSTER PIECES
 #include "channel_norm.cuh"
+#include "cluster.cuh"
 
-#if __CUDA_ARCH__ >= 900 && PIECES > 1
-#define CLUSTER __cluster_dims__(PIECES, 1, 1)
-#else
-#define CLUSTER
-#endif
 constexpr int kMostWarps = 16;
 
 typedef GroupNormShape Shape;
@@ -86,22 +83,6 @@ __device__ inline A part_sum(const Place& p, F&& f) {
 
 // ---- joining
 
-// All blocks of a cluster pass a barrier; between arrive and wait a block goes on.
-__device__ inline void begin() {  // nothing was written: there is nothing to be seen
-#if __CUDA_ARCH__ >= 900 && PIECES > 1
-  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
-#endif
-}
-__device__ inline void arrive() {
-#if __CUDA_ARCH__ >= 900 && PIECES > 1
-  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
-#endif
-}
-__device__ inline void wait() {
-#if __CUDA_ARCH__ >= 900 && PIECES > 1
-  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
-#endif
-}
 // What the warps at work at a group found, in their order: those of a team, or of all blocks of a
 // cluster, which write to each other's memory and must have begun. All threads come here.
 template <class P>
@@ -125,8 +106,8 @@ __device__ inline Found<P> share(const P& mine, [[maybe_unused]] u32 piece, cons
       return w;
     });
   }
-  arrive();
-  wait();
+  cluster_arrive();
+  cluster_wait();
   return {parts, PIECES * warps};
 #else
   if (lane == 0) parts[warp] = mine;
@@ -217,14 +198,14 @@ __device__ inline void normalize(Part& x, const Place& p, const Statistics& f, c
   }
 }
 // means, inverses may be absent.
-extern "C" __global__ void CLUSTER __launch_bounds__(512, 2)
+extern "C" __global__ void IN_CLUSTER __launch_bounds__(512, 2)
     forward(const T* x, const GAMMA* gamma, const BETA* beta, T* y, A* means, A* inverses,
             const Shape s) {
-  begin();
+  cluster_begin();
   const Place p(s);
   Part part(x, p);
   const Affine to = affine_of(gamma, beta, p, s);
-  wait();
+  cluster_wait();
   const Statistics f = statistics_of(find_moments(part, p, s), s);
   normalize(part, p, f, to, y);
   if (p.group < 0 || p.piece != 0 || threadIdx.x % s.team != 0) return;
@@ -303,14 +284,14 @@ __device__ inline void put_gradient(Part& dy, Part& x, const Place& p,
   }
 }
 // gamma, means with inverses, dx, channel_sums may be absent.
-extern "C" __global__ void CLUSTER __launch_bounds__(512, 2)
+extern "C" __global__ void IN_CLUSTER __launch_bounds__(512, 2)
     backward(const T* dy, const T* x, const GAMMA* gamma, const A* means, const A* inverses, T* dx,
              Pair* channel_sums, const Shape s) {
-  begin();
+  cluster_begin();
   const Place p(s);
   Part up(dy, p), part(x, p);
   const A scale = affine_of(gamma, nullptr, p, s).scale;
-  wait();
+  cluster_wait();
   const Statistics f = means ? given_statistics(means, inverses, p)
                              : statistics_of(find_moments(part, p, s), s);
   const Pair mine = warp_sums(up, part, p, f, scale, channel_sums);

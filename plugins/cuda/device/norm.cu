@@ -134,16 +134,7 @@ struct Lines {
 // Sum of f(c, k) over a lane's part of a row of n.
 template <class F>
 __device__ inline A part_sum(u32 n, F&& f) {
-  A sum = 0;
-#pragma unroll
-  for (int c = 0; c < CHUNKS; ++c) {
-    if (!has(c, n)) continue;
-    A t[VEC];
-#pragma unroll
-    for (int k = 0; k < VEC; ++k) t[k] = f(c, k);
-    sum += join_all(t, Add());
-  }
-  return sum;
+  return sum_chunks<CHUNKS, VEC, A>([=](int c) { return has(c, n); }, f);
 }
 // Of a part of a row: count, a mean or what is near it, sums of distances from it and of their
 // squares. The former makes good what the rounding of a mean far from zero would do to the latter.

@@ -123,6 +123,22 @@ __device__ inline A join_all(const A (&v)[N], Join join) {
   return t[0];
 }
 
+// Sum of f(c, k) over the chunks c of a lane, each `width` numbers k, that has(c): each chunk by itself
+// first.
+template <int count, int width, class A, class Has, class F>
+__device__ inline A sum_chunks(Has&& has, F&& f) {
+  A sum = 0;
+#pragma unroll
+  for (int c = 0; c < count; ++c) {
+    if (!has(c)) continue;
+    A t[width];
+#pragma unroll
+    for (int k = 0; k < width; ++k) t[k] = f(c, k);
+    sum += join_all(t, Add());
+  }
+  return sum;
+}
+
 // ---- walking a line
 
 template <class T>

@@ -7,8 +7,8 @@
 //   attention_split_wgmma f32 on sm_90, narrow heads
 //   attention_split       f32 on sm_80 and later, narrow heads
 //   attention_fma         everything else
-// If the query rows give too few blocks, blocks take ranges of the keys as well, and
-// attention_merge joins their partial sums. With many query rows, attention_dequantize makes halves of
+// If the query rows give too few blocks, blocks take ranges of the keys as well, and attention_merge,
+// or on sm_90 the blocks of a cluster, join their partial sums. With many query rows, attention_dequantize makes halves of
 // keys and values in blocks first.
 #include "attention.hpp"
 
@@ -22,43 +22,9 @@
 namespace tenon::cuda {
 namespace {
 
-constexpr int64_t kFewestKeys = 256;  // keys of a split
-
 int64_t padded_to_32(int64_t dim) { return blocks_for(dim, 32) * 32; }
 
-// How one of the texts runs a problem.
-struct Choice {
-  const Entry<args::Attention>* entry = nullptr;
-  std::vector<std::string> defines{};
-  int64_t rows = 0;  // query rows of a block
-  uint32_t threads = 128;
-  int64_t shared = 0;         // bytes of a block
-  bool early = false;         // the text waits for earlier kernels, so it may be launched early
-  int64_t blocks_wanted = 0;  // on each multiprocessor; 0: the text cannot split the keys
-
-  int64_t blocks(const AttentionProblem& p) const { return p.heads() * blocks_for(p.rows(), rows); }
-};
-
-// attention_decode.cu: bound by copies, so a block has many of them in flight.
-std::optional<Choice> decode_choice(const AttentionProblem& p, const Properties& device) {
-  constexpr int64_t kRows = 16, kKeys = 16, kWarps = 4, kWidest = 128;
-  if (!p.mma || !p.wide || p.rows() > kRows ||
-      std::max(p.arguments.dim, p.arguments.v_dim) > kWidest)
-    return {};
-  for (const int64_t stages : {3, 2}) {
-    const int64_t keys = stages * kKeys * 2 * (p.padded_dim + 8 + p.padded_v_dim + 8),
-                  sums = kRows * 4 * (p.padded_v_dim + 2), shared = kWarps * std::max(keys, sums);
-    if (shared > device.shared_per_block) continue;
-    Choice c{.entry = &entries::attention_decode, .rows = kRows, .shared = shared};
-    // With one block on a multiprocessor, more splits only cost time.
-    c.blocks_wanted = 1;
-    c.early = true;
-    c.defines = p.tile_defines();
-    c.defines.push_back(define("STAGES", stages));
-    return c;
-  }
-  return {};
-}
+using Choice = AttentionChoice;
 
 // attention_decode_q8_0.cu: reads the keys once for each 16 rows, most of them from L2.
 std::optional<Choice> decode_q8_0_choice(const AttentionProblem& p, const Properties& device) {
@@ -177,21 +143,12 @@ std::optional<Choice> fma_choice(const AttentionProblem& p, const Properties& de
 }
 
 Choice choose(const AttentionProblem& p, const Properties& device) {
-  for (const auto of : {decode_choice, half_choice, split_choice, fma_choice})
+  if (auto c = decode_choice(p, device)) return *c;
+  for (const auto of : {half_choice, split_choice, fma_choice})
     if (auto c = of(p, device)) return *c;
   throw sdk::Refusal::shape("heads of " + std::to_string(p.arguments.dim) + " and " +
                             std::to_string(p.arguments.v_dim) +
                             " elements do not fit in shared memory");
-}
-
-// Splits the keys so that there are about `wanted` blocks instead of `blocks`.
-void split_keys(AttentionArguments& a, int64_t blocks, int64_t wanted) {
-  if (blocks == 0 || blocks * 2 > wanted || a.k_len < 2 * kFewestKeys) return;
-  const int64_t splits =
-      std::clamp<int64_t>(wanted / blocks, 1, std::min(kMostSplits, a.k_len / kFewestKeys));
-  a.split_keys = static_cast<int32_t>(blocks_for(blocks_for(a.k_len, splits), args::kSplitStep) *
-                                      args::kSplitStep);
-  a.splits = static_cast<int32_t>(blocks_for(a.k_len, a.split_keys));
 }
 
 // attention_dequantize.cu
@@ -235,7 +192,7 @@ struct Forward {
   std::optional<AttentionBulk> bulk{};
   TypedCode<args::Attention> attention, merge;
   Grid grid;
-  bool want_lse = false;
+  bool want_lse = false, merges = false;
 
   void run(const sdk::Call& c) const {
     AttentionArguments a = p.with(c);
@@ -248,7 +205,7 @@ struct Forward {
     }
     if (bulk) return bulk->run(c, a);
     attention.launch(c, grid, a);
-    if (a.splits > 1) merge.launch(c, {.blocks = p.heads() * p.rows(), .threads = 128}, a);
+    if (merges) merge.launch(c, {.blocks = p.heads() * p.rows(), .threads = 128}, a);
   }
 };
 
@@ -268,7 +225,7 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
     p = p.dequantized();
   }
   Choice choice = of_blocks ? *of_blocks : choose(p, properties);
-  split_keys(a, choice.blocks(p), choice.blocks_wanted * properties.multiprocessors);
+  const int64_t cluster = split_keys(a, choice, p, properties);
   const int64_t blocks = choice.blocks(p) * a.splits;
   if (blocks >= kNarrowIndex || p.heads() * p.rows() >= kNarrowIndex)
     throw sdk::Refusal::shape("too many query rows for one launch");
@@ -276,19 +233,18 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
     codes.push_back(f.bulk.emplace(device, p).code());
   } else {
     choice.defines.push_back(define("SPLIT", a.splits > 1 ? 1 : 0));
+    if (choice.cluster > 1) choice.defines.push_back(define("CLUSTER", cluster));
     f.grid = {.blocks = blocks,
               .threads = choice.threads,
               .shared = static_cast<uint32_t>(choice.shared),
               .early = choice.early && properties.early_starts};
     codes.push_back(f.attention = device.code(*choice.entry, choice.defines, f.grid.shared));
   }
-  if (a.splits > 1)
-    codes.push_back(f.merge = device.code(entries::attention_merge, p.merge_defines()));
+  f.merges = a.splits > cluster;
+  if (f.merges) codes.push_back(f.merge = device.code(entries::attention_merge, p.merge_defines()));
   sdk::Kernel kernel = kernel_of(codes, [f](const sdk::Call& c) { f.run(c); });
   if (f.dequantize) kernel.scratch = f.dequantize->key_bytes() + f.dequantize->value_bytes();
-  if (a.splits > 1)
-    kernel.scratch += static_cast<uint64_t>(a.splits * p.heads() * p.rows() * (a.v_dim + 2) *
-                                            element_bytes(p.sum));
+  if (a.splits > 1) kernel.scratch += bytes_of_splits(p);
   kernel.can_fail = can_fail;
   const double flops = 2.0 * static_cast<double>(p.heads() * p.rows()) *
                        static_cast<double>(a.k_len) * (a.dim + a.v_dim);
@@ -299,6 +255,7 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
 constexpr sdk::Row kTable[] = {
     sdk::row<sdk::op::attention, make_attention>(sdk::kBlocks),
     sdk::row<sdk::op::attention_backward, make_attention_backward>(),
+    sdk::row<sdk::op::decode_attention, make_decode_attention>(sdk::kStrided),
 };
 
 }  // namespace

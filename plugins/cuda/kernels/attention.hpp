@@ -2,6 +2,7 @@
 // An attention node (forward or backward) as kernels see it: arguments and defines.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,30 @@ template <class Op>
 AttentionProblem attention_problem(const Op& n, CudaDevice& device,
                                    const std::vector<sdk::Value>& more);
 
+// How one of the texts runs a problem.
+struct AttentionChoice {
+  const Entry<AttentionArguments>* entry = nullptr;
+  std::vector<std::string> defines{};
+  int64_t rows = 0;  // query rows of a block
+  uint32_t threads = 128;
+  int64_t shared = 0;         // bytes of a block
+  bool early = false;         // the text waits for earlier kernels, so it may be launched early
+  int64_t blocks_wanted = 0;  // on each multiprocessor; 0: the text cannot split the keys
+  int64_t cluster = 1;        // blocks that could join their sums; 1: the text cannot
+
+  int64_t blocks(const AttentionProblem& p) const { return p.heads() * blocks_for(p.rows(), rows); }
+};
+// attention_decode.cu. beside: elements of shared memory for more rows of queries, keys or values.
+std::optional<AttentionChoice> decode_choice(const AttentionProblem& p, const Properties& device,
+                                             int64_t beside = 0);
+// Splits the keys among blocks, where query rows give too few of them. Returns how many blocks of a
+// cluster join their sums: all splits, or 1, and then attention_merge.cu does.
+int64_t split_keys(AttentionArguments& a, const AttentionChoice& choice, const AttentionProblem& p,
+                   const Properties& device);
+// Scratch memory for the sums of splits.
+uint64_t bytes_of_splits(const AttentionProblem& p);
+
+sdk::Kernel make_decode_attention(const sdk::op::decode_attention& n, const sdk::Node& node);
 sdk::Kernel make_attention_backward(const sdk::op::attention_backward& n, const sdk::Node& node);
 
 }  // namespace tenon::cuda

@@ -68,6 +68,28 @@ int64_t split_of(const BlockProblem& p) {
   return split;
 }
 
+// The defines of what happens beside the product. Refuses what dequant_row.cu has not.
+std::vector<std::string> neighbour_defines(const BlockProblem& p) {
+  std::vector<std::string> d;
+  if (p.gamma) {
+    constexpr int64_t kVector = 8;
+    const auto norm = row_lanes(p.k / kVector, kMostOfNorm / kVector, kShortestOfNorm);
+    if (!norm || norm->lanes > 32 * kWarps || p.k % kVector != 0)
+      throw Refusal::shape("rows of " + std::to_string(p.k) +
+                           " elements are too long for a norm within a product");
+    for (const sdk::Value& v : {p.gamma, p.residual})
+      if (v && !on_vectors(v)) throw Refusal::shape("the norm's operands are not aligned");
+    d = {define("NORM", norm->lanes), define("CHUNKS", norm->chunks),
+         "GAMMA=" + type_name("gamma", p.gamma.type().dtype), define("RESIDUAL", bool(p.residual))};
+  }
+  if (p.gate != "none") {
+    if (p.n % kRowsOfW != 0)
+      throw Refusal::shape("a gate within a product takes a multiple of 16 rows of w");
+    d.push_back("GATE=" + p.gate);
+  }
+  return d;
+}
+
 // One row of x for each matrix, on tensor cores, with the copy engine: by device/dequant_row.cu, whose
 // shared memory this counts. None where rows of w are not aligned for it, or shared memory is too small.
 std::optional<sdk::Kernel> one_row(BlockProblem p, CudaDevice& device) {
@@ -89,8 +111,8 @@ std::optional<sdk::Kernel> one_row(BlockProblem p, CudaDevice& device) {
   const bool shares = std::ranges::find(kShared, format) != std::end(kShared);
   const int64_t numbers = 4 * (format == TENON_DTYPE_Q2_K ? 8 : 4) + 4,
                 of_scales = shares ? kWarps * kRowsOfW * numbers * 4 : 0;
-  // Elements of x and sums of 16 or more of them.
-  const int64_t of_x = p.k * 2 + p.k / 16 * 4;
+  // Elements of x and sums of 16 or more of them, and the row that a norm makes.
+  const int64_t of_x = p.k * 2 + p.k / 16 * 4 + (p.gamma ? p.k * 2 : 0);
   const auto of_sums = [&](int64_t stages) {  // of spans
     return (blocks_for(stages, blocks_for(spans, own_spans)) + 1) * rows * spans * 4;
   };
@@ -106,6 +128,7 @@ std::optional<sdk::Kernel> one_row(BlockProblem p, CudaDevice& device) {
   if (stages < kLeastStages) return {};
   p.defines.insert(p.defines.end(), {define("SPLIT", split_of(p)), define("SPANS", own_spans),
                                      define("STAGES", stages)});
+  for (std::string& d : neighbour_defines(p)) p.defines.push_back(std::move(d));
   const TilesOfX tiles(p, device, 1);
   const int64_t at_once = blocks * device.properties().multiprocessors;
   const Grid grid{
@@ -265,6 +288,11 @@ sdk::Kernel make_block_product(const BlockProblem& p, const std::string& compute
   const bool fits = fits_tiles(p, device);
   const int64_t matrices = p.grouped ? p.grouped->experts : 1;
   const tenon_dtype x = p.x.type().dtype;
+  if (p.has_neighbours()) {
+    if (fits && p.m == 1)
+      if (const auto kernel = one_row(p, device)) return *kernel;
+    throw Refusal::shape("a norm or a gate within a product takes one row of halves on sm_90");
+  }
   const bool may_decode =
       x == TENON_DTYPE_F32 || compute == (x == TENON_DTYPE_F16 ? "f16" : "bf16");
   if (may_decode && p.m >= kManyRows * matrices) try {

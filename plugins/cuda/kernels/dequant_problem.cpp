@@ -11,7 +11,16 @@ namespace tenon::cuda {
 using sdk::Refusal;
 
 BlockProblem::BlockProblem(const sdk::op::dequant_matmul& op)
-    : n(op.w.type().dims[0]), k(op.w.type().dims[1]), x(op.x), w(op.w), bias(op.bias) {
+    : n(op.w.type().dims[0]),
+      k(op.w.type().dims[1]),
+      x(op.x),
+      w(op.w),
+      bias(op.bias),
+      gamma(op.gamma),
+      residual(op.residual),
+      eps(op.eps),
+      gate(op.gate),
+      want_sum(op.want_sum) {
   for (int i = 0; i + 1 < x.type().rank; ++i) m *= x.type().dims[i];
   take_types();
 }
@@ -49,7 +58,11 @@ args::BlockProduct BlockProblem::arguments(const sdk::Call& c) const {
           .y = c.outputs[0],
           .n = n,
           .k = k,
-          .m = m};
+          .m = m,
+          .gamma = c.in(gamma.position()),
+          .residual = c.in(residual.position()),
+          .sum = want_sum ? c.outputs[1] : nullptr,
+          .eps = eps};
 }
 std::vector<std::string> BlockProblem::join_defines(int64_t split) const {
   return {"TYPE=" + type_name("x", x.type().dtype), bias_define(), define("SPLIT", split),

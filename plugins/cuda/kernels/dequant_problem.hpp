@@ -17,12 +17,18 @@ class TilesOfX;
 struct BlockProblem {
   int64_t m = 1, n, k, units;  // units: of a row of w
   sdk::Value x, w, bias;
+  // Beside the product, in dequant_row.cu alone: the norm of x, and a gate of both halves of its result.
+  sdk::Value gamma, residual;
+  double eps = 0;
+  std::string gate = "none";
+  bool want_sum = false;
   std::optional<GroupedProblem> grouped;
   std::vector<std::string> defines;
 
   explicit BlockProblem(const sdk::op::dequant_matmul& op);
   explicit BlockProblem(const sdk::op::grouped_dequant_matmul& op);
 
+  bool has_neighbours() const { return gamma || gate != "none"; }
   void add_defines(const TilesOfX& tiles);
   args::BlockProduct arguments(const sdk::Call& c) const;
   // Those of device/dequant_join.cu.

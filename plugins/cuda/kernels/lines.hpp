@@ -33,6 +33,24 @@ inline Grid line_grid(int64_t lines, int64_t lanes, uint64_t shared = 0) {
           .shared = static_cast<uint32_t>(shared)};
 }
 
+// Lanes that hold a row of `vectors` in their registers, `most` each: a part of a block, or all of it
+// from `shortest` vectors on. None: the row is too long.
+struct RowLanes {
+  int64_t lanes, chunks;  // vectors of a lane
+};
+inline std::optional<RowLanes> row_lanes(int64_t vectors, int64_t most, int64_t shortest) {
+  constexpr int64_t kMostLanes = 1024;
+  int64_t lanes = 32;
+  while (lanes * most < vectors) {
+    if (lanes == kMostLanes) return {};
+    lanes = lanes == 32 && vectors > shortest ? 256 : lanes * 2;
+  }
+  return RowLanes{lanes, std::max<int64_t>(blocks_for(vectors, lanes), 1)};
+}
+// Of a norm of halves: elements that a lane holds at most, and `shortest`. Other kernels that make the
+// norm keep its order of sums.
+inline constexpr int64_t kMostOfNorm = 32, kShortestOfNorm = 512;
+
 // How a kernel walks lines and what it keeps of them in shared memory, at most `room` bytes. slots:
 // lines of a group that are kept, of elements of `bytes`.
 struct Walk {

@@ -42,12 +42,10 @@ struct Rows {
     vec = 16 / bytes;
     for (const Value* v : read)
       if (n % vec != 0 || (*v && v->alignment() % 16 != 0)) vec = 1;
-    const int64_t vectors = n / vec;
-    for (lanes = 32; lanes * (most / vec) < vectors;
-         lanes = lanes == 32 && vectors > shortest ? 256 : lanes * 2)
-      if (lanes == 1024)
-        throw Refusal::shape("rows of " + std::to_string(n) + " elements do not fit on chip");
-    chunks = std::max<int64_t>((vectors + lanes - 1) / lanes, 1);
+    const auto found = row_lanes(n / vec, most / vec, shortest);
+    if (!found)
+      throw Refusal::shape("rows of " + std::to_string(n) + " elements do not fit on chip");
+    lanes = found->lanes, chunks = found->chunks;
   }
   // Rows ahead of two operands lie in shared memory, for `sums` numbers that a lane keeps for each
   // of its elements. How many blocks are to be at work on a multiprocessor: as many as registers
@@ -95,7 +93,8 @@ struct Rows {
 
 Kernel make_forward(const sdk::NormOp& p, const Node& node) {
   Rows rows(p.x, p.rows, p.eps);
-  rows.choose_lanes(rows.acc == TENON_DTYPE_F64 ? 16 : 32, is_half(rows.dtype) ? 512 : 0,
+  rows.choose_lanes(rows.acc == TENON_DTYPE_F64 ? kMostOfNorm / 2 : kMostOfNorm,
+                    is_half(rows.dtype) ? kShortestOfNorm : 0,
                     {&p.x, &p.residual, &p.bias, &p.gamma, &p.beta});
   // A row as it lies in memory takes few registers: many blocks are under way. Sums take more.
   if (is_half(rows.dtype) && rows.vec > 1)

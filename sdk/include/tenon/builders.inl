@@ -617,6 +617,21 @@
     return add(rest, provenance);
   }
 
+  // .block_size .n_rot .interleaved .scale .softcap .left_window .cos .sin .position_ids .block_table
+  Node decode_attention(Value q, Value k, Value v, Value k_cache, Value v_cache, Value rows,
+                        Value kv_len, Value past_len, op::decode_attention rest = {},
+                        std::string_view provenance = {}) {
+    rest.q = q;
+    rest.k = k;
+    rest.v = v;
+    rest.k_cache = k_cache;
+    rest.v_cache = v_cache;
+    rest.rows = rows;
+    rest.kv_len = kv_len;
+    rest.past_len = past_len;
+    return add(rest, provenance);
+  }
+
   // .axis .oob
   Node gather(Value data, Value indices, op::gather rest = {}, std::string_view provenance = {}) {
     rest.data = data;
@@ -1462,7 +1477,7 @@
     return add(rest, provenance);
   }
 
-  // .compute .bias
+  // .compute .gate .eps .bias .gamma .residual .want_sum
   Node dequant_matmul(Value x, Value w, op::dequant_matmul rest = {},
                       std::string_view provenance = {}) {
     rest.x = x;

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// decode_attention: one token of each sequence. A block turns the queries of its key head. The one
+// whose range has the token's own position turns the key, too, puts key and value into the caches,
+// and attends to them from shared memory; all others attend to what the caches hold.
+// Defines: as attention_decode.cuh; ROWS: dtype of the rows of the caches; ROPE: 0: nothing turns, 1:
+// halves of a head, 2: neighbours, with IDS, the dtype of position_ids.
+//variant: TT=f16 TS=f32 MASK=0 DP=128 VP=128 SPLIT=1 STAGES=3 CLUSTER=8 KV_LEN=i64 PAST_LEN=i64 ROWS=i64 ROPE=1 IDS=i64
+//variant: TT=bf16 TS=f32 MASK=0 DP=64 VP=80 SPLIT=0 SOFTCAP=1 STAGES=2 CLUSTER=1 KV_LEN=i32 PAST_LEN=i32 ROWS=i32 ROPE=2 IDS=i32 BLOCK_TABLE=i64
+//variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 SPLIT=1 STAGES=3 CLUSTER=1 KV_LEN=i64 PAST_LEN=i64 ROWS=i64 ROPE=0 BLOCK_TABLE=i32
+#include "attention_decode.cuh"
+#include "decode_attention.args.cuh"
+#include "rotation.cuh"
+
+#if __CUDA_ARCH__ >= 800
+// A block's queries, its new key and its new value, behind what the warps need.
+constexpr int kFresh = kRows * kQStride, kFreshValue = kFresh + kQStride;  // elements
+
+struct TurnedQueries {
+  const T* of[2];
+  bool real[2];
+  __device__ __forceinline__ u32 operator()(int which, int col) const {
+    return *(const u32*)(of[which] + col);
+  }
+  __device__ __forceinline__ bool has(int which) const { return real[which]; }
+};
+
+// The key and value of the token, if the block's range has its position.
+struct NewKey {
+  const DecodeAttention& d;
+  const T* fresh;  // the key, the value kQStride behind it
+  i64 row = -1;    // of the caches; -1: this block has none
+  i32 key = 0, k_head;
+
+  __device__ NewKey(const DecodeAttention& d, const QueryTile& tile, const T* fresh)
+      : d(d), fresh(fresh), k_head(tile.head.k_head) {
+    const i64 at = ((const PAST_LEN*)d.attention.past_len)[tile.head.batch];
+    const i64 to = ((const ROWS*)d.rows)[tile.head.batch];
+    if (at < tile.keys.first || at >= tile.keys.last || to < 0 || to >= d.cache_rows) return;
+    key = (i32)at, row = to;
+  }
+  template <int COLS>
+  __device__ __forceinline__ void put_row(const T* from, T* stage, void* cache, int cols) const {
+    T* const line = (T*)cache + (row * d.attention.k_heads + k_head) * cols;
+    for (int c = threadIdx.x % 32 * 8; c < cols; c += 32 * 8) {
+      const Vec<T, 8> v = load<T, 8>(from + c);
+      store(stage + c, v);
+      store(line + c, v);
+    }
+  }
+  // The warp with the keys from `from` on has them in its stage.
+  __device__ __forceinline__ void put(i32 from, T* keys) const {
+    if (row < 0 || key < from || key >= from + kKeys) return;
+    const int line = key - from;
+    put_row<DP>(fresh, keys + line * kQStride, d.k_next, d.attention.dim);
+    put_row<VP>(fresh + kQStride, keys + kKeys * kQStride + line * kVStride, d.v_next,
+                d.attention.v_dim);
+    __syncwarp();
+  }
+};
+
+// Turns a row of a head into `to`; `piece`: a pair, or an element that does not turn.
+__device__ inline void turn(const DecodeAttention& d, const T* from, i64 step, T* to, i32 piece,
+                            [[maybe_unused]] i64 table) {
+#if ROPE
+  if (table >= 0 && piece < d.half) {
+    const i32 first = ROPE == 1 ? piece : 2 * piece, second = ROPE == 1 ? piece + d.half : first + 1;
+    const Turned<f32> y = turned(widen(from[first * step]), widen(from[second * step]),
+                                 ((const f32*)d.cosines)[table + piece],
+                                 ((const f32*)d.sines)[table + piece]);
+    to[first] = narrow<T>(y.first), to[second] = narrow<T>(y.second);
+    return;
+  }
+  const i32 i = piece + d.half;
+#else
+  const i32 i = piece;
+#endif
+  if (i < d.attention.dim) to[i] = from[i * step];
+}
+
+extern "C" __global__ void IN_CLUSTER __launch_bounds__(kWarps * 32)
+    attention(const DecodeAttention d) {
+  extern __shared__ __align__(16) u8 smem[];
+  begin_early();
+  const Attention& p = d.attention;
+  const QueryTile tile(p, kRows);
+  const Head& head = tile.head;
+  T* const queries = (T*)(smem + kOfWarps);
+  NewKey token(d, tile, queries + kFresh);
+  const auto make_queries = [&](const QuadRows& rows) {
+    i64 table = 0;
+#if ROPE
+    const i64 id = ((const IDS*)d.ids)[head.batch];
+    table = id * d.half;
+    if (id < 0 || id >= d.table_rows) {
+      table = -1;
+      if (tile.index % p.k_heads + tile.split + (i32)threadIdx.x == 0)
+        report(p.sink, kIndexOutOfRange, (u64)((i64)p.batch * p.blocks + head.batch));
+    }
+#endif
+    const i32 pieces = p.dim - (ROPE ? d.half : 0), count = p.group + (token.row >= 0);
+    for (i32 i = threadIdx.x; i < count * pieces; i += kWarps * 32) {
+      const i32 r = i / pieces, piece = i % pieces;
+      const bool is_query = r < p.group;
+      const T* const from =
+          is_query ? (const T*)p.q + at(p.q_strides, head.batch, head.row(p, r).head, 0)
+                   : (const T*)d.k + at(d.new_k, head.batch, head.k_head, 0);
+      turn(d, from, is_query ? p.q_strides.step : d.new_k.step,
+           queries + (is_query ? r * kQStride : kFresh), piece, table);
+    }
+    if (token.row >= 0)
+      for (i32 c = threadIdx.x; c < p.v_dim; c += kWarps * 32)
+        queries[kFreshValue + c] =
+            ((const T*)d.v)[at(d.new_v, head.batch, head.k_head, 0) + c * d.new_v.step];
+    __syncthreads();
+    TurnedQueries q;
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+      q.real[h] = rows.row[h] < tile.end, q.of[h] = queries + rows.row[h] * kQStride;
+    return q;
+  };
+  attend(p, tile, smem, make_queries, token);
+}
+#endif

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of few query rows by attention_decode.cu, and decode_attention, which is that for one
+// token of each sequence, with its rope and its rows of the caches in the same launch.
+#include <algorithm>
+
+#include "attention.hpp"
+
+namespace tenon::cuda {
+
+using sdk::Refusal;
+
+namespace {
+
+constexpr int kClusterMajor = 9;
+constexpr int64_t kMostCluster = 8;  // as many blocks as any device takes in a cluster
+
+}  // namespace
+
+// Bound by copies, so a block has many of them in flight.
+std::optional<AttentionChoice> decode_choice(const AttentionProblem& p, const Properties& device,
+                                             int64_t beside) {
+  constexpr int64_t kRows = 16, kKeys = 16, kWarps = 4, kWidest = 128;
+  if (!p.mma || !p.wide || p.rows() > kRows ||
+      std::max(p.arguments.dim, p.arguments.v_dim) > kWidest)
+    return {};
+  for (const int64_t stages : {3, 2}) {
+    const int64_t keys = stages * kKeys * 2 * (p.padded_dim + 8 + p.padded_v_dim + 8),
+                  sums = kRows * 4 * (p.padded_v_dim + 2),
+                  shared = kWarps * std::max(keys, sums) + 2 * beside;
+    if (shared > device.shared_per_block) continue;
+    AttentionChoice c{.entry = &entries::attention_decode, .rows = kRows, .shared = shared};
+    // With one block on a multiprocessor, more splits only cost time.
+    c.blocks_wanted = 1;
+    c.early = true;
+    c.cluster = device.major >= kClusterMajor ? kMostCluster : 1;
+    c.defines = p.tile_defines();
+    c.defines.push_back(define("STAGES", stages));
+    return c;
+  }
+  return {};
+}
+
+int64_t split_keys(AttentionArguments& a, const AttentionChoice& choice, const AttentionProblem& p,
+                   const Properties& device) {
+  constexpr int64_t kFewestKeys = 256;  // of a split
+  const int64_t blocks = choice.blocks(p), wanted = choice.blocks_wanted * device.multiprocessors;
+  if (blocks == 0 || blocks * 2 > wanted || a.k_len < 2 * kFewestKeys) return 1;
+  int64_t splits =
+      std::clamp<int64_t>(wanted / blocks, 1, std::min(kMostSplits, a.k_len / kFewestKeys));
+  // A launch less is worth more than the multiprocessors that a cluster leaves idle, if they are few.
+  if (blocks * choice.cluster * 3 >= wanted) splits = std::min(splits, choice.cluster);
+  a.split_keys = static_cast<int32_t>(blocks_for(blocks_for(a.k_len, splits), args::kSplitStep) *
+                                      args::kSplitStep);
+  a.splits = static_cast<int32_t>(blocks_for(a.k_len, a.split_keys));
+  return a.splits <= choice.cluster ? a.splits : 1;
+}
+
+uint64_t bytes_of_splits(const AttentionProblem& p) {
+  const AttentionArguments& a = p.arguments;
+  return static_cast<uint64_t>(a.splits * p.heads() * p.rows() * (a.v_dim + 2) *
+                               element_bytes(p.sum));
+}
+
+// ---- decode_attention
+
+namespace {
+
+// An operand as attention has it, with one axis more.
+class FourAxes {
+ public:
+  FourAxes(const sdk::Value& v, std::initializer_list<int64_t> dims) {
+    type_.dtype = v.type().dtype, type_.rank = 4;
+    std::ranges::copy(dims, type_.dims.begin());
+    type_.set_dense_strides();
+    value_ = sdk::Value(&type_, v.position(), nullptr, v.frozen(), v.alignment());
+  }
+  FourAxes(const FourAxes&) = delete;
+  FourAxes& operator=(const FourAxes&) = delete;
+  sdk::Value value() const { return value_; }
+
+ private:
+  sdk::Type type_{};
+  sdk::Value value_{};
+};
+
+// From entry to entry, from head to head, from element to element.
+AttentionStrides strides_of(const sdk::Value& v) {
+  const sdk::Dims& s = v.type().strides;
+  return {s[0], s[1], s[2]};
+}
+
+AttentionProblem problem_of(const sdk::op::decode_attention& n, CudaDevice& device) {
+  const sdk::Dims &q = n.q.type().dims, &k = n.k_cache.type().dims, &v = n.v_cache.type().dims;
+  const int64_t count = n.block_table ? k[0] / n.block_size : q[0];
+  const int64_t size = n.block_table ? n.block_size : q[0] == 0 ? 0 : k[0] / q[0];
+  const FourAxes queries(n.q, {q[0], 1, q[1], q[2]}), keys(n.k_cache, {count, size, k[1], k[2]}),
+      values(n.v_cache, {count, size, v[1], v[2]});
+  // Queries are read element by element.
+  const sdk::Value any(&queries.value().type(), n.q.position(), nullptr, false,
+                       keys.value().alignment());
+  sdk::op::attention a{};
+  a.layout = "bshd", a.scale = n.scale, a.softcap = n.softcap, a.causal = true;
+  a.left_window = n.left_window;
+  a.q = any, a.k = keys.value(), a.v = values.value();
+  a.kv_len = n.kv_len, a.past_len = n.past_len, a.block_table = n.block_table;
+  return attention_problem(a, device, {});
+}
+
+struct Decode {
+  AttentionProblem p;
+  args::DecodeAttention arguments{};
+  TypedCode<args::DecodeAttention> code;
+  TypedCode<AttentionArguments> merge;
+  Grid grid;
+  bool merges = false;
+  int k = 0, v = 0, rows = 0, cosines = -1, sines = -1, ids = -1, k_cache = 0, v_cache = 0;
+  uint64_t k_bytes = 0, v_bytes = 0;
+
+  // What is attended to are the caches with the new rows: the outputs.
+  static void keep(const sdk::Call& c, int from, int to, uint64_t bytes) {
+    if (bytes != 0 && c.inputs[from] != c.outputs[to])
+      TENON_CUDA(copy_on_device, reinterpret_cast<Address>(c.outputs[to]),
+                 reinterpret_cast<Address>(c.inputs[from]), bytes, static_cast<Stream>(c.stream));
+  }
+  void run(const sdk::Call& c) const {
+    keep(c, k_cache, 1, k_bytes), keep(c, v_cache, 2, v_bytes);
+    args::DecodeAttention d = arguments;
+    AttentionArguments& a = d.attention;
+    const AttentionStrides of_queries = a.q_strides;
+    a = p.with(c);
+    a.q_strides = of_queries;
+    a.k = c.outputs[1], a.v = c.outputs[2], a.o = c.outputs[0], a.parts = c.scratch;
+    a.sink = error_sink(c);
+    d.k = c.in(k), d.v = c.in(v), d.rows = c.in(rows);
+    d.cosines = c.in(cosines), d.sines = c.in(sines), d.ids = c.in(ids);
+    d.k_next = c.outputs[1], d.v_next = c.outputs[2];
+    code.launch(c, grid, d);
+    if (merges) merge.launch(c, {.blocks = p.heads() * p.rows(), .threads = 128}, a);
+  }
+};
+
+std::function<std::string(const sdk::BadData&)> text_of(const sdk::op::decode_attention& n) {
+  const int64_t numbers = n.block_table ? n.block_table.type().elements() : 0,
+                blocks = n.block_table ? n.k_cache.type().dims[0] / n.block_size : 0,
+                positions = n.cos ? n.cos.type().dims[0] : 0;
+  return [=](const sdk::BadData& bad) {
+    if (bad.position < numbers)
+      return "operand block_table: the block at position " + std::to_string(bad.position) +
+             " is outside the pool's [0, " + std::to_string(blocks) + ")";
+    return "operand position_ids: the id at " + std::to_string(bad.position - numbers) +
+           " is outside the tables' [0, " + std::to_string(positions) + ")";
+  };
+}
+
+}  // namespace
+
+sdk::Kernel make_decode_attention(const sdk::op::decode_attention& n, const sdk::Node& node) {
+  CudaDevice& device = device_of(node);
+  const Properties& properties = device.properties();
+  for (const auto& [operand, x] :
+       {std::pair("k_cache", n.k_cache), std::pair("v_cache", n.v_cache)})
+    if (!x.type().dense())
+      throw Refusal::shape(std::string("operand ") + operand + " is a part of another value");
+  for (const sdk::Value& x :
+       {n.rows, n.kv_len, n.past_len, n.cos, n.sin, n.position_ids, n.block_table})
+    if (x && !x.type().dense())
+      throw Refusal::shape("an operand with numbers of tokens is strided");
+  Decode d;
+  d.p = problem_of(n, device);
+  AttentionProblem& p = d.p;
+  // Rows of queries, the key and the value, with eight elements more.
+  constexpr int64_t kRows = 16;
+  const int64_t beside = (kRows + 1) * (p.padded_dim + 8) + p.padded_v_dim + 8;
+  std::optional<AttentionChoice> choice = decode_choice(p, properties, beside);
+  if (!choice)
+    throw Refusal::shape(
+        "decoding takes halves on compute capability 8.0 and later, heads of at most 128 elements, "
+        "a "
+        "multiple of 8, and at most 16 query heads for a key head");
+  AttentionArguments& a = p.arguments;
+  const int64_t cluster = split_keys(a, *choice, p, properties);
+  const int64_t blocks = choice->blocks(p) * a.splits;
+  if (blocks >= kNarrowIndex) throw Refusal::shape("too many query rows for one launch");
+  args::DecodeAttention& to = d.arguments;
+  to.new_k = strides_of(n.k), to.new_v = strides_of(n.v);
+  to.attention.q_strides = strides_of(n.q);
+  to.cache_rows = n.k_cache.type().dims[0];
+  choice->defines.insert(choice->defines.end(),
+                         {define("SPLIT", a.splits > 1 ? 1 : 0), define("CLUSTER", cluster),
+                          "ROWS=" + type_name("rows", n.rows.type().dtype),
+                          define("ROPE", !n.cos          ? 0
+                                         : n.interleaved ? 2
+                                                         : 1)});
+  if (n.cos) {
+    to.half = static_cast<int32_t>((n.n_rot == 0 ? a.dim : n.n_rot) / 2);
+    to.table_rows = n.cos.type().dims[0];
+    choice->defines.push_back("IDS=" + type_name("position_ids", n.position_ids.type().dtype));
+  }
+  d.k = n.k.position(), d.v = n.v.position(), d.rows = n.rows.position();
+  d.cosines = n.cos.position(), d.sines = n.sin.position(), d.ids = n.position_ids.position();
+  d.k_cache = n.k_cache.position(), d.v_cache = n.v_cache.position();
+  d.k_bytes = n.k_cache.type().bytes(), d.v_bytes = n.v_cache.type().bytes();
+  d.grid = {.blocks = blocks,
+            .threads = choice->threads,
+            .shared = static_cast<uint32_t>(choice->shared),
+            .early = properties.early_starts};
+  d.code = device.code(entries::decode_attention, choice->defines, d.grid.shared);
+  std::vector<Code> codes = {d.code};
+  d.merges = a.splits > cluster;
+  if (d.merges) codes.push_back(d.merge = device.code(entries::attention_merge, p.merge_defines()));
+  sdk::Kernel kernel = kernel_of(codes, [d](const sdk::Call& c) { d.run(c); });
+  if (a.splits > 1) kernel.scratch = bytes_of_splits(p);
+  kernel.in_place = {{d.k_cache, 1}, {d.v_cache, 2}};
+  kernel.can_fail = true;
+  kernel.describe = text_of(n);
+  kernel.cost = 5e-6 + static_cast<double>(d.k_bytes + d.v_bytes) / 3e12;
+  return kernel;
+}
+
+}  // namespace tenon::cuda
