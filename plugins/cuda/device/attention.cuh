@@ -4,7 +4,7 @@
 // r / group of head r % group of the group.
 // Defines: TT (dtype), TS (dtype of sums); MASK (0 none, 1 bool, 2 numbers to add); SOFTCAP, KV_LEN and PAST_LEN
 // (their dtypes) if the node has them; BLOCK_TABLE (its dtype) if keys and values are in blocks of a pool; SPLIT (1: a
-// block takes a range of the keys and leaves partial sums).
+// block takes a range of the keys and leaves partial sums; 2: it takes tiles of kSplitStep keys, `splits` apart).
 //variant: TT=bf16 TS=f32 MASK=0
 #pragma once
 #include "tile.cuh"
@@ -119,7 +119,8 @@ struct QueryTile {
     index = SPLIT ? rest / p.splits : rest;
     head = Head(p, index);
     keys = limits_of_rows(p, head, r0, end);
-    if (SPLIT) {
+    if (SPLIT == 2) keys.first = keys.first / kSplitStep * kSplitStep;
+    if (SPLIT == 1) {
       // A tile of keys that a window lets begin anywhere would reach into the next split. Tiles have kSplitStep keys,
       // or a part of it.
       keys.first = max(keys.first / kSplitStep * kSplitStep, split * p.split_keys);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention forward of at most 16 query rows per key head (decoding), bound by the copies of keys
-// and values. A block takes a range of the keys, each of its four warps every fourth group of 16
-// keys, with a pipeline of copies of its own. The block joins its warps' sums in order
-// (attention_warps.cuh). The sums of blocks are joined by the blocks of a cluster, or by
-// attention_merge.cu; with the same bits.
+// and values. A block takes tiles of 64 keys, every one or one in `splits`: wherever a sequence ends, all
+// blocks have about as much to do. Each of its four warps takes 16 keys of a tile, with a pipeline of
+// copies of its own. The block joins its warps' sums in order (attention_warps.cuh). The sums of blocks
+// are joined by the blocks of a cluster, or by attention_merge.cu; with the same bits.
 // Defines: as attention.cuh; DP and VP (dim and v_dim, padded to 16), STAGES (of the pipeline), CLUSTER
 // (blocks that join their sums: all splits, or 1).
-//variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 SPLIT=1 STAGES=3 CLUSTER=8
+//variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 SPLIT=2 STAGES=3 CLUSTER=8
 //variant: TT=f16 TS=f32 MASK=1 DP=96 VP=64 SPLIT=0 KV_LEN=i32 STAGES=2 BLOCK_TABLE=i32 CLUSTER=1
 #pragma once
 #include "attention_merge.cuh"
@@ -59,6 +59,11 @@ struct NoNewKey {
   __device__ __forceinline__ void put(i32, T*) const {}
 };
 
+// Tiles from the first one that is attended to, to the block's first.
+__device__ inline i32 tiles_ahead(const Attention& p, const QueryTile& tile) {
+  const i32 first = tile.keys.first / kSplitStep % p.splits;
+  return tile.split >= first ? tile.split - first : tile.split + p.splits - first;
+}
 // queries(p, tile, rows) is made when the first copies are under way; new_key.put(key, stage) may
 // overwrite keys and values from `key` on that have arrived at `stage`.
 template <class MakeQueries, class NewKey>
@@ -67,13 +72,15 @@ __device__ __forceinline__ void attend(const Attention& p, const QueryTile& tile
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const Head& head = tile.head;
   T* stages = (T*)smem + warp * STAGES * kStage;
-  const i32 begin = tile.keys.first + warp * kKeys, last = tile.keys.last;
-  const i32 steps = max(last - begin + kWarps * kKeys - 1, 0) / (kWarps * kKeys);
-  WarpKeys keys(p, head, begin, last);
+  static_assert(kWarps * kKeys == kSplitStep, "a tile has 16 keys for each warp");
+  const i32 apart = SPLIT ? kSplitStep * p.splits : kSplitStep, last = tile.keys.last;
+  const i32 begin = tile.keys.first + (SPLIT ? tiles_ahead(p, tile) * kSplitStep : 0) + warp * kKeys;
+  const i32 steps = max(last - begin + apart - 1, 0) / apart;
+  WarpKeys keys(p, head, begin, last, apart);
   const auto load = [&](i32 step) {
     if (step < steps) {
       T* to = stages + step % STAGES * kStage;
-      keys.find(p, head, begin + step * kWarps * kKeys, last);
+      keys.find(p, head, begin + step * apart, last);
       load_by_warp<DP>(to, p.k, keys.places<T>(p, head, p.k, p.k_strides), p.dim);
       load_by_warp<VP>(to + kKeys * kQStride, p.v, keys.places<T>(p, head, p.v, p.v_strides),
                        p.v_dim);
@@ -98,7 +105,7 @@ __device__ __forceinline__ void attend(const Attention& p, const QueryTile& tile
     copy_wait<STAGES - 2>();
     __syncwarp();
     load(step + STAGES - 1);
-    const i32 key = begin + step * kWarps * kKeys;
+    const i32 key = begin + step * apart;
     T *const ks = stages + step % STAGES * kStage, *const vs = ks + kKeys * kQStride;
     new_key.put(key, ks);
     f32 s[kKeys / 2] = {};

@@ -21,16 +21,17 @@ struct Row {
 struct WarpKeys {
 #ifdef BLOCK_TABLE
   i32 line, next;  // of row lane % 16, -1 if it does not exist; the table's numbers arrive ahead of their use
-  __device__ WarpKeys(const Attention& p, const Head& head, i32 key, i32 end)
-      : line(-1), next(line_at(p, head, key, end)) {}
+  i32 step;        // from one 16 keys to the next
+  __device__ WarpKeys(const Attention& p, const Head& head, i32 key, i32 end, i32 step = kWarps * kKeys)
+      : line(-1), next(line_at(p, head, key, end)), step(step) {}
   static __device__ __forceinline__ i32 line_at(const Attention& p, const Head& head, i32 key, i32 end) {
     const i32 mine = key + (i32)threadIdx.x % kKeys;
     return mine < end ? line_of(p, head.batch, mine) : -1;
   }
-  // Moves to the 16 keys from `key` on, which follow the last ones that were asked for.
+  // Moves to the 16 keys from `key` on, `step` behind the last ones that were asked for.
   __device__ __forceinline__ void find(const Attention& p, const Head& head, i32 key, i32 end) {
     line = next;
-    next = line_at(p, head, key + kWarps * kKeys, end);
+    next = line_at(p, head, key + step, end);
   }
   // Where their rows are. All lanes of a warp ask together.
   template <class E>
@@ -44,7 +45,8 @@ struct WarpKeys {
   }
 #else
   i32 key, end;
-  __device__ WarpKeys(const Attention&, const Head&, i32 key, i32 end) : key(key), end(end) {}
+  __device__ WarpKeys(const Attention&, const Head&, i32 key, i32 end, i32 = 0)
+      : key(key), end(end) {}
   __device__ __forceinline__ void find(const Attention&, const Head&, i32 at, i32) { key = at; }
   template <class E>
   __device__ __forceinline__ auto places(const Attention&, const Head& head, const void* base,

@@ -4,9 +4,9 @@
 // and attends to them from shared memory; all others attend to what the caches hold.
 // Defines: as attention_decode.cuh; ROWS: dtype of the rows of the caches; ROPE: 0: nothing turns, 1:
 // halves of a head, 2: neighbours, with IDS, the dtype of position_ids.
-//variant: TT=f16 TS=f32 MASK=0 DP=128 VP=128 SPLIT=1 STAGES=3 CLUSTER=8 KV_LEN=i64 PAST_LEN=i64 ROWS=i64 ROPE=1 IDS=i64
+//variant: TT=f16 TS=f32 MASK=0 DP=128 VP=128 SPLIT=2 STAGES=3 CLUSTER=8 KV_LEN=i64 PAST_LEN=i64 ROWS=i64 ROPE=1 IDS=i64
 //variant: TT=bf16 TS=f32 MASK=0 DP=64 VP=80 SPLIT=0 SOFTCAP=1 STAGES=2 CLUSTER=1 KV_LEN=i32 PAST_LEN=i32 ROWS=i32 ROPE=2 IDS=i32 BLOCK_TABLE=i64
-//variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 SPLIT=1 STAGES=3 CLUSTER=1 KV_LEN=i64 PAST_LEN=i64 ROWS=i64 ROPE=0 BLOCK_TABLE=i32
+//variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 SPLIT=2 STAGES=3 CLUSTER=1 KV_LEN=i64 PAST_LEN=i64 ROWS=i64 ROPE=0 BLOCK_TABLE=i32
 #include "attention_decode.cuh"
 #include "decode_attention.args.cuh"
 #include "rotation.cuh"
@@ -36,6 +36,7 @@ struct NewKey {
     const i64 at = ((const PAST_LEN*)d.attention.past_len)[tile.head.batch];
     const i64 to = ((const ROWS*)d.rows)[tile.head.batch];
     if (at < tile.keys.first || at >= tile.keys.last || to < 0 || to >= d.cache_rows) return;
+    if (SPLIT && at / kSplitStep % d.attention.splits != tile.split) return;
     key = (i32)at, row = to;
   }
   template <int COLS>
@@ -63,10 +64,11 @@ __device__ inline void turn(const DecodeAttention& d, const T* from, i64 step, T
                             [[maybe_unused]] i64 table) {
 #if ROPE
   if (table >= 0 && piece < d.half) {
-    const i32 first = ROPE == 1 ? piece : 2 * piece, second = ROPE == 1 ? piece + d.half : first + 1;
-    const Turned<f32> y = turned(widen(from[first * step]), widen(from[second * step]),
-                                 ((const f32*)d.cosines)[table + piece],
-                                 ((const f32*)d.sines)[table + piece]);
+    const i32 first = ROPE == 1 ? piece : 2 * piece,
+              second = ROPE == 1 ? piece + d.half : first + 1;
+    const Turned<f32> y =
+        turned(widen(from[first * step]), widen(from[second * step]),
+               ((const f32*)d.cosines)[table + piece], ((const f32*)d.sines)[table + piece]);
     to[first] = narrow<T>(y.first), to[second] = narrow<T>(y.second);
     return;
   }
@@ -77,7 +79,7 @@ __device__ inline void turn(const DecodeAttention& d, const T* from, i64 step, T
   if (i < d.attention.dim) to[i] = from[i * step];
 }
 
-extern "C" __global__ void IN_CLUSTER __launch_bounds__(kWarps * 32)
+extern "C" IN_CLUSTER __global__ void __launch_bounds__(kWarps * 32)
     attention(const DecodeAttention d) {
   extern __shared__ __align__(16) u8 smem[];
   begin_early();

@@ -16,7 +16,9 @@
 // NORM: lanes that have the row, CHUNKS vectors each, as in norm.cu: rms_norm of x, or of x + residual
 // (RESIDUAL), with the bits of that kernel. GAMMA: dtype of its factors. GATE: a tile has 8 rows of the
 // first half of w and those of the second; act(gate) * up is stored.
-//entry: dequant_row = multiply_row(BlockProduct)
+// frozen: w, if no kernel of the program writes it, else null. Its first stages are copied while the
+// kernel before is still at work.
+//entry: dequant_row = multiply_row(BlockProduct, In)
 #include "barrier.cuh"
 #include "dequant_groups.cuh"
 #include "dequant_tiles.cuh"
@@ -260,7 +262,8 @@ struct Stage {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) multiply_row(const BlockProduct p) {
+extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
+    multiply_row(const BlockProduct p, const void* frozen) {
   extern __shared__ __align__(128) u8 shared[];
   __shared__ __align__(8) u64 barriers[2 * STAGES];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -288,7 +291,25 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) multiply_row(con
     barriers_made();
   }
   __syncthreads();
-  begin_early();  // what would be fetched ahead delays the small kernels that are at work
+
+  // Copies a piece of the rows of a turn, each lane some rows.
+  const auto copy = [&](const Stage& to, const u8* from_w) {
+    const u32 from = to.piece * (SPANS * kSpanBytes);
+    const u32 bytes = min((u32)row_bytes - from, (u32)(SPANS * kSpanBytes));
+    const int rows = (int)min((i64)kTiles * kRows, p.n - to.row);
+    if (lane == 0) barrier_expect(full + 8 * to.slot, rows * bytes);
+    __syncwarp();
+    for (int r = lane; r < rows; r += 32)
+      copy_bytes(shared_address(stages + to.slot * kStageBytes + r * kStride),
+                 from_w + row_of_w(p, to.row + r) * row_bytes + from, bytes, full + 8 * to.slot);
+  };
+  Stage copied = at;
+  const auto begin_copies = [&](const u8* from_w) {
+    for (int s = 0; s < STAGES && copied.row < p.n; ++s)
+      copy(copied, from_w), copied.next(pieces, step);
+  };
+  if (frozen && warp == 0) begin_copies(static_cast<const u8*>(frozen));
+  begin_early();
   const TileOfX of_x = tile_of_x<1>(p.groups, p.m, blockIdx.y, blockIdx.x + threadIdx.x == 0);
   const u8* const w = of_x.matrix(p, row_bytes);
   if (GROUPS && !of_x.own) {  // no block of w is read
@@ -298,23 +319,11 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) multiply_row(con
     return;
   }
 
-  // Copies a piece of the rows of a turn, each lane some rows.
-  const auto copy = [&](const Stage& to) {
-    const u32 from = to.piece * (SPANS * kSpanBytes);
-    const u32 bytes = min((u32)row_bytes - from, (u32)(SPANS * kSpanBytes));
-    const int rows = (int)min((i64)kTiles * kRows, p.n - to.row);
-    if (lane == 0) barrier_expect(full + 8 * to.slot, rows * bytes);
-    __syncwarp();
-    for (int r = lane; r < rows; r += 32)
-      copy_bytes(shared_address(stages + to.slot * kStageBytes + r * kStride),
-                 w + row_of_w(p, to.row + r) * row_bytes + from, bytes, full + 8 * to.slot);
-  };
   if (warp == 0) {
-    Stage copied = at;
-    for (int s = 0; s < STAGES && copied.row < p.n; ++s) copy(copied), copied.next(pieces, step);
+    if (!frozen) begin_copies(w);
     for (; at.row < p.n; at.next(pieces, step)) {
       barrier_wait(empty + 8 * at.slot, at.phase);
-      if (copied.row < p.n) copy(copied), copied.next(pieces, step);
+      if (copied.row < p.n) copy(copied, w), copied.next(pieces, step);
       if (at.piece + 1 < pieces) continue;
       // The sums of spans, by parts: SPLIT apart, and then the parts, in order.
       for (int r = lane; r < kTiles * kRows; r += 32) {
@@ -368,5 +377,5 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) multiply_row(con
   }
 }
 #else
-extern "C" __global__ void multiply_row(const BlockProduct) {}
+extern "C" __global__ void multiply_row(const BlockProduct, const void*) {}
 #endif

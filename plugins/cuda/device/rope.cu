@@ -6,6 +6,7 @@
 // Rotary positions: pairs of a head turn by the angle of its position. IDS 0: offset + step, 1: a
 // row of the tables for each token, 2 and 3: i32 and i64 ids.
 #include "common.cuh"
+#include "rotation.cuh"
 
 typedef acc_t<T> A;
 typedef RopeOf<A> Rope;
@@ -52,9 +53,8 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll
   for (int k = 0; k < P; ++k) {
     const A a = widen(v.v[2 * k]), b = widen(v.v[2 * k + 1]);
-    const A c = cos[table + i + k], s = r.sign * sin[table + i + k];
-    out.v[2 * k] = narrow<T>(a * c - b * s);
-    out.v[2 * k + 1] = narrow<T>(b * c + a * s);
+    const Turned<A> y = turned(a, b, cos[table + i + k], r.sign * sin[table + i + k]);
+    out.v[2 * k] = narrow<T>(y.first), out.v[2 * k + 1] = narrow<T>(y.second);
   }
   if (W > 1) {
     store(to + 2 * i, out);
@@ -69,9 +69,8 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll
   for (int k = 0; k < W; ++k) {
     const A a = widen(first.v[k]), b = widen(second.v[k]);
-    const A c = cosines.v[k], s = r.sign * sines.v[k];
-    one.v[k] = narrow<T>(a * c - b * s);
-    two.v[k] = narrow<T>(b * c + a * s);
+    const Turned<A> y = turned(a, b, cosines.v[k], r.sign * sines.v[k]);
+    one.v[k] = narrow<T>(y.first), two.v[k] = narrow<T>(y.second);
   }
   store(to + i, one);
   store(to + r.half + i, two);

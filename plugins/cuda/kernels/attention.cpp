@@ -232,7 +232,7 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
   if (choice.entry == &entries::attention && a.splits == 1 && AttentionBulk::takes(p, properties)) {
     codes.push_back(f.bulk.emplace(device, p).code());
   } else {
-    choice.defines.push_back(define("SPLIT", a.splits > 1 ? 1 : 0));
+    choice.defines.push_back(define("SPLIT", choice.split_define(a)));
     if (choice.cluster > 1) choice.defines.push_back(define("CLUSTER", cluster));
     f.grid = {.blocks = blocks,
               .threads = choice.threads,

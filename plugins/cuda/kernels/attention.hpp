@@ -68,6 +68,10 @@ struct AttentionChoice {
   bool early = false;         // the text waits for earlier kernels, so it may be launched early
   int64_t blocks_wanted = 0;  // on each multiprocessor; 0: the text cannot split the keys
   int64_t cluster = 1;        // blocks that could join their sums; 1: the text cannot
+  bool in_turn = false;       // splits take tiles of keys in turn, not ranges
+  int split_define(const AttentionArguments& a) const {
+    return a.splits == 1 ? 0 : in_turn ? 2 : 1;
+  }
 
   int64_t blocks(const AttentionProblem& p) const { return p.heads() * blocks_for(p.rows(), rows); }
 };

@@ -32,6 +32,7 @@ std::optional<AttentionChoice> decode_choice(const AttentionProblem& p, const Pr
     // With one block on a multiprocessor, more splits only cost time.
     c.blocks_wanted = 1;
     c.early = true;
+    c.in_turn = true;
     c.cluster = device.major >= kClusterMajor ? kMostCluster : 1;
     c.defines = p.tile_defines();
     c.defines.push_back(define("STAGES", stages));
@@ -42,17 +43,23 @@ std::optional<AttentionChoice> decode_choice(const AttentionProblem& p, const Pr
 
 int64_t split_keys(AttentionArguments& a, const AttentionChoice& choice, const AttentionProblem& p,
                    const Properties& device) {
-  constexpr int64_t kFewestKeys = 256;  // of a split
+  constexpr int64_t kFewestKeys = 256;  // of a split whose sums take a launch more
   const int64_t blocks = choice.blocks(p), wanted = choice.blocks_wanted * device.multiprocessors;
-  if (blocks == 0 || blocks * 2 > wanted || a.k_len < 2 * kFewestKeys) return 1;
-  int64_t splits =
+  if (blocks == 0) return 1;
+  // In a cluster, as few as a tile. A launch less is worth more than some idle multiprocessors.
+  const int64_t in_cluster =
+      std::min({choice.cluster, 2 * wanted / blocks, blocks_for(a.k_len, args::kSplitStep)});
+  if (in_cluster > 1 && 3 * choice.cluster * blocks >= wanted) {
+    a.splits = static_cast<int32_t>(in_cluster);
+    return a.splits;
+  }
+  if (blocks * 2 > wanted || a.k_len < 2 * kFewestKeys) return 1;
+  const int64_t splits =
       std::clamp<int64_t>(wanted / blocks, 1, std::min(kMostSplits, a.k_len / kFewestKeys));
-  // A launch less is worth more than the multiprocessors that a cluster leaves idle, if they are few.
-  if (blocks * choice.cluster * 3 >= wanted) splits = std::min(splits, choice.cluster);
   a.split_keys = static_cast<int32_t>(blocks_for(blocks_for(a.k_len, splits), args::kSplitStep) *
                                       args::kSplitStep);
   a.splits = static_cast<int32_t>(blocks_for(a.k_len, a.split_keys));
-  return a.splits <= choice.cluster ? a.splits : 1;
+  return 1;
 }
 
 uint64_t bytes_of_splits(const AttentionProblem& p) {
@@ -186,7 +193,7 @@ sdk::Kernel make_decode_attention(const sdk::op::decode_attention& n, const sdk:
   to.attention.q_strides = strides_of(n.q);
   to.cache_rows = n.k_cache.type().dims[0];
   choice->defines.insert(choice->defines.end(),
-                         {define("SPLIT", a.splits > 1 ? 1 : 0), define("CLUSTER", cluster),
+                         {define("SPLIT", choice->split_define(a)), define("CLUSTER", cluster),
                           "ROWS=" + type_name("rows", n.rows.type().dtype),
                           define("ROPE", !n.cos          ? 0
                                          : n.interleaved ? 2

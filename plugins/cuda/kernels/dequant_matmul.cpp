@@ -136,7 +136,13 @@ std::optional<sdk::Kernel> one_row(BlockProblem p, CudaDevice& device) {
       .threads = 32 * (kWarps + 1),
       .shared = static_cast<uint32_t>(stages * stage + of_x + of_sums(stages)),
       .early = device.properties().early_starts};
-  return p.kernel(device, entries::dequant_row, grid, tiles);
+  p.add_defines(tiles);
+  const bool frozen = p.w.frozen() && !p.grouped;
+  const auto code = device.code(entries::dequant_row, p.defines, grid.shared);
+  return p.kernel(tiles, code, grid,
+                  [=](const sdk::Call& c, const Grid& g, const args::BlockProduct& a) {
+                    code.launch(c, g, a, frozen ? a.w : nullptr);
+                  });
 }
 
 // Stages of `bytes` that fit into shared memory, if `blocks` of threads share it.

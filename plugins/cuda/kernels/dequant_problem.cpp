@@ -72,16 +72,24 @@ std::vector<std::string> BlockProblem::join_defines(int64_t split) const {
 sdk::Kernel BlockProblem::kernel(CudaDevice& device, const Entry<args::BlockProduct>& entry,
                                  Grid grid, const TilesOfX& tiles) {
   add_defines(tiles);
+  const TypedCode<args::BlockProduct> code(device.code(entry, defines, grid.shared));
+  return kernel(tiles, code, grid,
+                [code](const sdk::Call& c, const Grid& g, const args::BlockProduct& a) {
+                  code.launch(c, g, a);
+                });
+}
+sdk::Kernel BlockProblem::kernel(const TilesOfX& tiles, const Code& code, Grid grid,
+                                 Launch launch) const {
   grid.blocks_y = tiles.blocks_y();
   if (tiles.count() == 0) grid.blocks = 0, grid.blocks_y = 1;
-  const TypedCode<args::BlockProduct> code(device.code(entry, defines, grid.shared));
   std::vector<Code> codes = tiles.codes();
   codes.push_back(code);
-  sdk::Kernel kernel = kernel_of(codes, [=, p = *this](const sdk::Call& c) {
-    args::BlockProduct a = p.arguments(c);
-    tiles.run(c, a.groups);
-    code.launch(c, grid, a);
-  });
+  sdk::Kernel kernel =
+      kernel_of(codes, [=, p = *this, launch = std::move(launch)](const sdk::Call& c) {
+        args::BlockProduct a = p.arguments(c);
+        tiles.run(c, a.groups);
+        launch(c, grid, a);
+      });
   kernel.scratch = tiles.scratch();
   kernel.can_fail = tiles.can_fail();
   return kernel;

@@ -36,6 +36,9 @@ struct BlockProblem {
   // One kernel for all tiles: a row of the grid for each.
   sdk::Kernel kernel(CudaDevice& device, const Entry<args::BlockProduct>& entry, Grid grid,
                      const TilesOfX& tiles);
+  // The same by `launch`, which launches the code on the grid.
+  using Launch = std::function<void(const sdk::Call&, const Grid&, const args::BlockProduct&)>;
+  sdk::Kernel kernel(const TilesOfX& tiles, const Code& code, Grid grid, Launch launch) const;
 
  private:
   void take_types();
