@@ -170,7 +170,7 @@ double decode_attention_flops(const Cost& c, const op::decode_attention& n) {
 }
 // The caches are read, and a row of them is written in place.
 double decode_attention_bytes(const Cost& c, const op::decode_attention& n) {
-  double bytes = 2 * (c.bytes(n.q) + c.bytes(n.k) + c.bytes(n.v));
+  double bytes = c.bytes(n.q) + c.bytes(c.out(0)) + 2 * (c.bytes(n.k) + c.bytes(n.v));
   for (const Value cache : {n.k_cache, n.v_cache})
     if (const double rows = c.dim(cache, 2); rows > 0)
       bytes += c.bytes(cache) / rows * keys_of(c, n);

@@ -274,7 +274,7 @@ bool dequant_rows_padded(Padded& p, const op::dequant_rows& n) {
 // ---- costs
 
 double dequant_matmul_flops(const Cost& c, const op::dequant_matmul& n) {
-  return 2 * c.dim(n.x, 0) * c.elements(c.out(0));
+  return 2 * c.elements(n.x) * c.dim(n.w, 1);
 }
 // Each row is multiplied by the matrix of one expert. The weights of an expert without rows are not
 // read.

@@ -61,6 +61,7 @@ class Finder {
   // The node that makes v, or kNone.
   NodeId maker(Value v) const { return maker_of(g_, v); }
   std::span<const NodeId> readers(Value v) const { return readers_.of(v); }
+  bool leaves(Value v) const { return readers_.leaves(v); }
   // Does this node alone read v, once?
   bool only_reader(Value v, NodeId n) const { return readers_.one(v) && readers_.of(v)[0] == n; }
   // Can v be made at node n's place: nothing before reads it, and its gradient is not asked for by

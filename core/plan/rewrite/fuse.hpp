@@ -13,7 +13,8 @@
 
 namespace tenon::core {
 
-// Every form, in the order in which they are tried. exec.random_form spells each one out.
+// Every form, in the order in which they are tried. exec.random_form spells each one out. Products
+// with blocks are joined behind them; exec.fuse_blocks has random graphs of these.
 inline constexpr std::string_view kFuseForms[] = {"gate", "product", "residual layer_norm",
                                                   "residual rms_norm"};
 

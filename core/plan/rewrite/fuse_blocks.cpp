@@ -65,18 +65,20 @@ void join_norm_of_blocks(Finder& f, NodeId n) {
   const auto norm = norm_at(f, n);
   if (!norm) return;
   const Value normed = f.graph()[n].outputs[0];
+  if (f.leaves(normed)) return;
   const auto joins_of = [&](bool gates) -> std::optional<std::vector<Join>> {
     std::vector<Join> joins;
     for (const NodeId r : f.readers(normed)) {
       auto p = block_product_at(f, r);
-      if (!p || p->op.x != normed || !f.alike(n, r)) return {};
+      if (!p || p->op.x != normed || p->op.bias == normed || !f.alike(n, r)) return {};
       if (gates) p = with_gate(f, std::move(*p));
       p->op.x = norm->x, p->op.gamma = norm->gamma, p->op.residual = norm->residual;
       p->op.eps = norm->eps;
       std::vector<std::pair<Value, size_t>> results{{p->y, 0}};
       if (joins.empty()) {
         if (norm->sum) {
-          if (!f.may_wait(norm->sum, p->nodes.back())) return {};
+          // A bias that is the sum would be made by the node that reads it.
+          if (!f.may_wait(norm->sum, p->nodes.back()) || p->op.bias == norm->sum) return {};
           p->op.want_sum = true;
           results.push_back({norm->sum, 1});
         }

@@ -374,6 +374,7 @@ void attention_cases(Suite& s) {
     attention_backward_row(s, f);
   }
   attention_blocks_rows(s);
+  attention_decode_rows(s);
   attention_q8_0_rows(s);
   attention_known_rows(s);
 }

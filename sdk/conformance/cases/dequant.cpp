@@ -1,28 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // dequantize_blocks dequant_matmul grouped_dequant_matmul dequant_rows, in every format that is
 // decoded. The error scale of a product is that of the absolute values.
-#include "cases/families.hpp"
+#include "cases/dequant.hpp"
 
 namespace tenon::conform {
 namespace {
-
-std::vector<tenon_dtype> formats() {
-  std::vector<tenon_dtype> all;
-  for (tenon_dtype t = TENON_DTYPE_BLOCKS; t < TENON_DTYPE_BLOCKS_END; ++t)
-    if (sdk::is_decodable(t)) all.push_back(t);
-  return all;
-}
-std::string kebab(tenon_dtype format) {
-  std::string name = dtype_text(format);
-  std::ranges::replace(name, '_', '-');
-  return name;
-}
-int64_t block_of(tenon_dtype format) { return tenon_dtype_block(format).elements; }
-
-// |w|, for error scales.
-Value sizes_of(CaseBuilder& b, Value w) {
-  return b.abs(b.graph().add(op::dequantize_blocks{.to = b.dtype(), .w = w}));
-}
 
 // ---- the elements
 
@@ -99,8 +81,6 @@ const std::vector<Form>& more_forms() {
   return all;
 }
 
-// The sum over K of an error that is the same share of every product.
-constexpr Tolerance kOfBytes{.factor = 4e5};
 // Elements of w that are rounded to f16 or bf16: the unit roundoff of these, in those of f32.
 constexpr Tolerance kOfF16 = scaled(0x1p-11 * 0x1p24), kOfBf16 = scaled(0x1p-8 * 0x1p24);
 
@@ -292,6 +272,22 @@ void refusals(Suite& s) {
                                                .w = w(b, TENON_DTYPE_Q4_0)}));
       },
       TENON_SHAPE_MISMATCH, "operand x");
+  s.add_failure(
+      "dequant-matmul-gate-refused", "dequant_matmul: a gate of an odd number of rows is refused",
+      [=](CaseBuilder& b) {
+        b.output("y",
+                 b.add(op::dequant_matmul{
+                     .gate = "silu", .x = b.input("x", {2, 256}), .w = w(b, TENON_DTYPE_Q4_0)})[0]);
+      },
+      TENON_SHAPE_MISMATCH, "operand w");
+  s.add_failure(
+      "dequant-matmul-residual-refused", "dequant_matmul: a residual without a norm is refused",
+      [=](CaseBuilder& b) {
+        b.output("y", b.add(op::dequant_matmul{.x = b.input("x", {2, 256}),
+                                               .w = w(b, TENON_DTYPE_Q4_0),
+                                               .residual = b.input("residual", {2, 256})})[0]);
+      },
+      TENON_INVALID_ARGUMENT, "operand gamma");
   for (const int64_t id : {int64_t{3}, int64_t{-2}})
     s.add_failure(
         std::string("grouped-dequant-matmul-range") + (id < 0 ? "-below" : "-above"),
@@ -310,7 +306,7 @@ void refusals(Suite& s) {
 
 void dequant_cases(Suite& s) {
   s.floor({.joined = 40, .own_joined = 0});
-  for (const tenon_dtype t : formats()) {
+  for (const tenon_dtype t : block_formats()) {
     element_rows(s, t);
     row_rows(s, t);
     for (const Form& f : basic_forms())
@@ -325,6 +321,7 @@ void dequant_cases(Suite& s) {
       if (of_groups[k].rows > 200)
         for (const char* compute : {"f16", "bf16"}) grouped_row(s, t, of_groups[k], compute);
     }
+    dequant_neighbour_rows(s, t);
   }
   f8_specials(s);
   refusals(s);

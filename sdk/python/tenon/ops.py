@@ -60,6 +60,7 @@ __all__ = [
     "ctc_loss",
     "cumprod",
     "cumsum",
+    "decode_attention",
     "dense_solve",
     "dequant_matmul",
     "dequant_rows",
@@ -2008,6 +2009,63 @@ def attention(
         {"layout": layout, "scale": scale, "softcap": softcap, "causal": causal, "left_window": left_window,
          "right_window": right_window, "offset": offset},
         (True, all_outputs),
+    )
+
+
+def decode_attention(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    k_cache: ArrayLike,
+    v_cache: ArrayLike,
+    rows: ArrayLike,
+    kv_len: ArrayLike,
+    past_len: ArrayLike,
+    cos: ArrayLike | None = None,
+    sin: ArrayLike | None = None,
+    position_ids: ArrayLike | None = None,
+    block_table: ArrayLike | None = None,
+    *,
+    block_size: int = 0,
+    n_rot: int = 0,
+    interleaved: builtins.bool = False,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    left_window: int = -1,
+) -> tuple[Array, Array, Array]:
+    """The attention of a step in which each of B sequences has one new token: q and k turn, the caches get a row, and
+    the query attends to the keys of its sequence.
+
+    - q [B, Hq, D], k [B, Hk, D], v [B, Hk, Dv]: the new tokens. o [B, Hq, Dv]. k_cache [R, Hk, D], v_cache [R, Hk,
+      Dv]. One float dtype. Hq is a multiple of Hk.
+    - cos, sin [P, n_rot/2] in the accumulation dtype and position_ids [B], index dtype: all three or none. With
+      them, q and k go through rope with n_rot (0: all of D) and interleaved.
+    - rows [B], index dtype: the row of the caches that gets the key and the value. A row outside [0, R) gets
+      nothing. k_next and v_next are the caches with these rows.
+    - Without block_table: sequence b has the rows from b·R/B on, R/B of them; key j is row j of these. With
+      block_table [B, blocks], index dtype: the caches are pools of R/block_size blocks, and key j is row j mod
+      block_size of block block_table[b, floor(j / block_size)].
+    - kv_len [B] and past_len [B], index dtype: as for attention. The query is at position past_len[b], and attends
+      to the keys before kv_len[b] up to itself, from past_len[b] - left_window on if that is not -1.
+    - scale, softcap: as for attention.
+
+    Contract. If row b is in [0, R), it is the row of key past_len[b] of sequence b, and kv_len[b] is past_len[b] +
+    1. No two sequences have the same row. Otherwise o and the rows that are read or written are not specified; no
+    other memory is touched.
+
+    Edge cases. Those of attention and rope: numbers of blocks before kv_len that are not in the pool, and ids
+    outside the tables, are errors (index_out_of_range).
+
+    Decomposition. rope of q and k, scatter with oob = skip into both caches, attention in the layout bshd.
+
+    Gradient: by decomposition.
+    """
+    return call(
+        "decode_attention",
+        [q, k, v, k_cache, v_cache, rows, kv_len, past_len, cos, sin, position_ids, block_table],
+        {"block_size": block_size, "n_rot": n_rot, "interleaved": interleaved, "scale": scale, "softcap": softcap,
+         "left_window": left_window},
+        (True, True, True),
     )
 
 
@@ -4442,7 +4500,44 @@ def dequantize_blocks(w: ArrayLike, to: DTypeLike | None = "f32") -> Array:
     return call("dequantize_blocks", [w], {"to": None if to is None else DType.of(to)}, (True,))
 
 
-def dequant_matmul(x: ArrayLike, w: ArrayLike, bias: ArrayLike | None = None, *, compute: str = "f32") -> Array:
+@overload
+def dequant_matmul(
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike | None = None,
+    gamma: ArrayLike | None = None,
+    residual: ArrayLike | None = None,
+    *,
+    compute: str = "f32",
+    gate: str = "none",
+    eps: float = 1e-5,
+    all_outputs: Literal[False] = False,
+) -> Array: ...
+@overload
+def dequant_matmul(
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike | None = None,
+    gamma: ArrayLike | None = None,
+    residual: ArrayLike | None = None,
+    *,
+    compute: str = "f32",
+    gate: str = "none",
+    eps: float = 1e-5,
+    all_outputs: Literal[True],
+) -> tuple[Array, Array]: ...
+def dequant_matmul(
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike | None = None,
+    gamma: ArrayLike | None = None,
+    residual: ArrayLike | None = None,
+    *,
+    compute: str = "f32",
+    gate: str = "none",
+    eps: float = 1e-5,
+    all_outputs: builtins.bool = False,
+) -> Any:
     """y = x·wᵀ + bias
 
     - x [.., K]: float. w [N, K]: blocks. bias [N]: the dtype of x or f32; absent: 0. y [.., N]: the dtype of x.
@@ -4452,13 +4547,33 @@ def dequant_matmul(x: ArrayLike, w: ArrayLike, bias: ArrayLike | None = None, *,
       magnitude that the terms have, about 1 % can get lost. The numbers of f8e4m3_128 are no integers, so the cpu
       multiplies them with floats instead. A device may always be more precise; f64 operands are never rounded.
 
+    A product may take along the norm before it and the gate behind it:
+
+    - gamma [K], in the dtype of x or f32: instead of x, the product takes rms_norm(x, gamma) with eps. With
+      residual, of the type of x, it takes residual_rms_norm(x, residual, gamma), and sum is x + residual. residual
+      needs gamma, and sum needs residual.
+    - gate: if it is not none, N is even, and y [.., N/2] is swiglu of x·wᵀ + bias with this act: act(first half) ·
+      second half. silu, gelu, gelu_tanh, relu, sigmoid: as for unary.
+
+    Values between these steps are rounded to the dtype of x, as if each step were a node of its own. The planner
+    makes such nodes where a device claims them.
+
     On the cpu the bits of a row of y do not depend on the other rows of x, unless it is f64; the page of the cuda
     plugin says where that holds on cuda. An infinite element of x may make NaN of a row.
 
+    Decomposition. With gamma or gate: the nodes named above. Else: dequantize_blocks in the accumulation dtype, and
+    a product.
+
     Values of compute: f32 tf32 f16 bf16 int8.
+    Values of gate: none silu gelu gelu_tanh relu sigmoid.
     Gradient: own rule.
     """
-    return call("dequant_matmul", [x, w, bias], {"compute": compute}, (True,))
+    return call(
+        "dequant_matmul",
+        [x, w, bias, gamma, residual],
+        {"compute": compute, "gate": gate, "eps": eps},
+        (True, all_outputs),
+    )
 
 
 def grouped_dequant_matmul(

@@ -194,6 +194,22 @@ TEST_CASE("cost: attention counts the pairs that a causal mask and windows leave
               "o = attention(q, k, k) {layout=\"bshd\"}") == 4.0 * 2 * 4 * 3 * 5 * 8);
 }
 
+TEST_CASE("cost: decode_attention reads the caches and writes a row of each sequence") {
+  const std::string in =
+      "input q: f16[2,4,8]\ninput k: f16[2,2,8]\ninput v: f16[2,2,6]\n"
+      "input kc: f16[30,2,8]\ninput vc: f16[30,2,6]\ninput n: i64[2]\ninput t: i32[2,3]";
+  const std::string plain = "(o, a, b) = decode_attention(q, k, v, kc, vc, n, n, n)",
+                    blocks =
+                        "(o, a, b) = decode_attention(q, k, v, kc, vc, n, n, n, _, _, _, t) "
+                        "{block_size=3}";
+  const double tokens = 2 * (2 * 4 * 8 + 2 * 4 * 6 + 2 * 2 * 2 * (8 + 6));
+  CHECK(flops(in, plain) == 2.0 * 30 * 4 * (8 + 6));
+  CHECK(bytes(in, plain) == tokens + 2 * 30 * 2 * (8 + 6));
+  // Two sequences of up to nine keys.
+  CHECK(flops(in, blocks) == 2.0 * 18 * 4 * (8 + 6));
+  CHECK(bytes(in, blocks) == tokens + 2 * 18 * 2 * (8 + 6));
+}
+
 TEST_CASE("cost: products move each operand and each output once") {
   CHECK(bytes("input a: f16[4,3,5] input b: f16[5,2]", "y = matmul(a, b) {out_dtype=f32}") ==
         2 * (60 + 10) + 4 * 24);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks: types, refusals, costs, decompositions, and the elements of each format.
+#include <cmath>
+#include <limits>
 #include <memory>
 #include <tenon/blocks.hpp>
 
@@ -281,6 +283,48 @@ TEST_CASE("dequant: refusals") {
             {"operand ids"});
 }
 
+TEST_CASE("dequant: types of a product with neighbours") {
+  Rig r;
+  const Value w = r(kQ4K, {6, 512}), x = r(kF16, {2, 3, 512}), gamma = r(kF16, {512});
+  CHECK(r.infer(op::dequant_matmul{.x = x, .w = w, .gamma = gamma}) == "f16[2,3,6]");
+  CHECK(r.infer(op::dequant_matmul{.gate = "gelu", .x = x, .w = w, .bias = r(kF32, {6})}) ==
+        "f16[2,3,3]");
+  const op::dequant_matmul all{.gate = "silu",
+                               .eps = 0,
+                               .x = x,
+                               .w = w,
+                               .gamma = r(kF32, {512}),
+                               .residual = r(kF16, {2, 3, 512}),
+                               .want_sum = true};
+  CHECK(r.infer(all) == "f16[2,3,3]");
+  CHECK(r.infer(all, 1) == "f16[2,3,512]");
+  CHECK(r.infer(op::dequant_matmul{.gate = "relu", .x = r(kF32, {512}), .w = w}) == "f32[3]");
+}
+
+TEST_CASE("dequant: refusals of a product with neighbours") {
+  Rig r;
+  const Value w = r(kQ4K, {6, 512}), x = r(kF16, {2, 512}), gamma = r(kF16, {512});
+  r.refuses(op::dequant_matmul{.gate = "silu", .x = r(kF32, {512}), .w = r(kQ4K, {5, 512})},
+            Code::shape_mismatch, {"operand w", "even number of rows", "gate", "q4_k[5,512]"});
+  r.refuses(op::dequant_matmul{.gate = "tanh", .x = x, .w = w}, Code::invalid_argument,
+            {"gate", "tanh", "silu", "sigmoid"});
+  r.refuses(op::dequant_matmul{.x = x, .w = w, .residual = x}, Code::invalid_argument,
+            {"operand gamma", "operand residual"});
+  r.refuses(op::dequant_matmul{.x = x, .w = w, .gamma = gamma, .want_sum = true},
+            Code::invalid_argument, {"output sum", "operand residual"});
+  r.refuses(op::dequant_matmul{.x = x, .w = w, .gamma = r(kBF16, {512})}, Code::dtype_mismatch,
+            {"operand gamma", "f16 or f32", "bf16[512]"});
+  r.refuses(op::dequant_matmul{.x = x, .w = w, .gamma = r(kF16, {6})}, Code::shape_mismatch,
+            {"operand gamma", "[512]", "f16[6]"});
+  r.refuses(op::dequant_matmul{.x = x, .w = w, .gamma = gamma, .residual = r(kF32, {2, 512})},
+            Code::dtype_mismatch, {"operand residual", "f16", "f32"});
+  r.refuses(op::dequant_matmul{.x = x, .w = w, .gamma = gamma, .residual = r(kF16, {512})},
+            Code::shape_mismatch, {"operand residual", "[2,512]", "f16[512]"});
+  for (const double eps : {-1e-6, std::numeric_limits<double>::infinity(), std::nan("")})
+    r.refuses(op::dequant_matmul{.eps = eps, .x = x, .w = w, .gamma = gamma},
+              Code::invalid_argument, {"attribute eps", "0 or more"});
+}
+
 TEST_CASE("dequant: costs count the bytes of blocks") {
   Graph g;
   const auto node = [&](const auto& op) -> const NodeInfo& { return g[g.add(op, "here")]; };
@@ -290,6 +334,12 @@ TEST_CASE("dequant: costs count the bytes of blocks") {
   const NodeInfo product = node(op::dequant_matmul{.x = x, .w = w});
   CHECK(product_flops(g, product) == 2.0 * 3 * 512 * 100);
   CHECK(least_bytes(g, product) == 100 * 288 + 2 * (3 * 512 + 3 * 100));
+  // All of w multiplies, and half as many results leave.
+  const Value gamma = g.input("gamma", {kF16, {512}});
+  const NodeInfo gated = node(op::dequant_matmul{
+      .gate = "silu", .x = x, .w = w, .gamma = gamma, .residual = x, .want_sum = true});
+  CHECK(product_flops(g, gated) == 2.0 * 3 * 512 * 100);
+  CHECK(least_bytes(g, gated) == 100 * 288 + 2 * (3 * 3 * 512 + 512 + 3 * 50));
   // Of eight experts, two at most have a row.
   const NodeInfo grouped = node(op::grouped_dequant_matmul{.x = rows, .w = e, .ids = ids});
   CHECK(product_flops(g, grouped) == 2.0 * 2 * 64 * 10);
@@ -306,6 +356,18 @@ TEST_CASE("dequant: decompositions") {
   CHECK(
       decomposition(r, op::dequant_matmul{.x = r(kF64, {2, 256}), .w = w, .bias = r(kF64, {5})}) ==
       "dequantize_blocks linear");
+  const Value x = r(kF32, {2, 256}), gamma = r(kF32, {256});
+  CHECK(decomposition(r, op::dequant_matmul{.x = x, .w = w, .gamma = gamma}) ==
+        "rms_norm dequant_matmul");
+  CHECK(decomposition(r, op::dequant_matmul{.gate = "silu", .x = x, .w = r(kQ4K, {6, 256})}) ==
+        "dequant_matmul swiglu");
+  CHECK(decomposition(r, op::dequant_matmul{.gate = "silu",
+                                            .x = x,
+                                            .w = r(kQ4K, {6, 256}),
+                                            .gamma = gamma,
+                                            .residual = x,
+                                            .want_sum = true}) ==
+        "residual_rms_norm dequant_matmul swiglu");
   CHECK(decomposition(
             r, op::grouped_dequant_matmul{.x = r(kF32, {7, 64}), .w = e, .ids = r(kI32, {7})}) ==
         "dequantize_blocks grouped_matmul");
