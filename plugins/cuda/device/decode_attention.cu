@@ -34,7 +34,8 @@ struct NewKey {
   __device__ NewKey(const DecodeAttention& d, const QueryTile& tile, const T* fresh)
       : d(d), fresh(fresh), k_head(tile.head.k_head) {
     const i64 at = ((const PAST_LEN*)d.attention.past_len)[tile.head.batch];
-    const i64 to = ((const ROWS*)d.rows)[tile.head.batch];
+    i64 to = ((const ROWS*)d.rows)[tile.head.batch];
+    if (to < 0) to += d.cache_rows;
     if (at < tile.keys.first || at >= tile.keys.last || to < 0 || to >= d.cache_rows) return;
     if (SPLIT && at / kSplitStep % d.attention.splits != tile.split) return;
     key = (i32)at, row = to;

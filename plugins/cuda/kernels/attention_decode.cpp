@@ -185,6 +185,8 @@ sdk::Kernel make_decode_attention(const sdk::op::decode_attention& n, const sdk:
         "a "
         "multiple of 8, and at most 16 query heads for a key head");
   AttentionArguments& a = p.arguments;
+  if (a.group == 0 && p.heads() > 0)
+    throw Refusal::shape("no query rows beside which keys are appended");
   const int64_t cluster = split_keys(a, *choice, p, properties);
   const int64_t blocks = choice->blocks(p) * a.splits;
   if (blocks >= kNarrowIndex) throw Refusal::shape("too many query rows for one launch");

@@ -24,7 +24,7 @@ std::vector<int64_t> table_of(const Form& f) {
 std::vector<int64_t> rows_of(const Form& f) {
   std::vector<int64_t> rows;
   for (size_t e = 0; e < f.past.size(); ++e)
-    rows.push_back(f.appends(e) ? f.row_at(e, f.past[e]) : e % 2 ? -1 : f.rows());
+    rows.push_back(f.appends(e) ? f.row_at(e, f.past[e]) : e % 2 ? -f.rows() - 1 : f.rows());
   return rows;
 }
 
@@ -79,7 +79,7 @@ op::decode_attention built(CaseBuilder& b, const Form& f) {
   if (f.block > 0) {
     n.block_table = b.ints("block_table", {batch, f.blocks()}, table_of(f), f.narrow ? i64 : i32);
     // Where a proof leaves no block, no key has a row.
-    if (b.graph().type(n.block_table).elements() == 0) rows.assign(rows.size(), -1);
+    if (b.graph().type(n.block_table).elements() == 0) rows.assign(rows.size(), f.rows());
   }
   n.rows = b.ints("rows", {batch}, rows, index);
   n.kv_len = b.ints("kv_len", {batch}, kv_len, index);

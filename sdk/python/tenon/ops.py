@@ -2040,8 +2040,8 @@ def decode_attention(
       Dv]. One float dtype. Hq is a multiple of Hk.
     - cos, sin [P, n_rot/2] in the accumulation dtype and position_ids [B], index dtype: all three or none. With
       them, q and k go through rope with n_rot (0: all of D) and interleaved.
-    - rows [B], index dtype: the row of the caches that gets the key and the value. A row outside [0, R) gets
-      nothing. k_next and v_next are the caches with these rows.
+    - rows [B], index dtype: the row of the caches that gets the key and the value; negative ones count from the end.
+      A row outside [-R, R) gets nothing. k_next and v_next are the caches with these rows.
     - Without block_table: sequence b has the rows from b·R/B on, R/B of them; key j is row j of these. With
       block_table [B, blocks], index dtype: the caches are pools of R/block_size blocks, and key j is row j mod
       block_size of block block_table[b, floor(j / block_size)].
@@ -2049,7 +2049,7 @@ def decode_attention(
       to the keys before kv_len[b] up to itself, from past_len[b] - left_window on if that is not -1.
     - scale, softcap: as for attention.
 
-    Contract. If row b is in [0, R), it is the row of key past_len[b] of sequence b, and kv_len[b] is past_len[b] +
+    Contract. If row b is in [-R, R), it is the row of key past_len[b] of sequence b, and kv_len[b] is past_len[b] +
     1. No two sequences have the same row. Otherwise o and the rows that are read or written are not specified; no
     other memory is touched.
 
