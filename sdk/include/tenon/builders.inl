@@ -617,7 +617,8 @@
     return add(rest, provenance);
   }
 
-  // .block_size .n_rot .interleaved .scale .softcap .left_window .cos .sin .position_ids .block_table
+  // .block_size .n_rot .interleaved .scale .softcap .left_window .cos .sin .position_ids
+  // .block_table
   Node decode_attention(Value q, Value k, Value v, Value k_cache, Value v_cache, Value rows,
                         Value kv_len, Value past_len, op::decode_attention rest = {},
                         std::string_view provenance = {}) {

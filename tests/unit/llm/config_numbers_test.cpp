@@ -9,11 +9,10 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <sstream>
 
+#include "asked_tensors.hpp"
 #include "llm/arch/step.hpp"
 #include "llm/files/config_keys.hpp"
-#include "llm/json_text.hpp"
 #include "llm/model_folder.hpp"
 
 using namespace tenon;
@@ -36,59 +35,12 @@ struct LittleMemory {
   ~LittleMemory() { setrlimit(RLIMIT_AS, &before); }
 };
 
-// The name of a family and its configuration.
-std::vector<std::pair<std::string, Json>> configs() {
-  std::vector<std::pair<std::string, Json>> out;
-  for (const auto& file : std::filesystem::directory_iterator(TENON_LLM_CONFIGS)) {
-    Json json = Json::parse(read_text(file.path().string()));
-    const std::string name = file.path().stem();
-    // The fuzzer's configurations of these are refused.
-    if (name.starts_with("deepseek")) json["num_key_value_heads"] = json["num_attention_heads"];
-    if (name != "quantized" && !json.contains("text_config"))
-      out.emplace_back(name, std::move(json));
-  }
-  REQUIRE(out.size() >= 15);
-  return out;
-}
-
 void build(const Json& config, const TensorSource& tensors) {
   const ModelConfig c = parse_config(config.dump(), "config.json");
   for (const int64_t capacity : {int64_t{4}, std::min<int64_t>(c.context, 4096)}) {
     Weights weights(tensors);
     step_graph(c, {.slots = 2, .capacity = capacity, .batch = 1, .time = 3}, weights);
   }
-}
-
-// The tensors that the graph of a configuration asks for, by what it says is missing or wrong.
-TensorSource tensors_of(const std::string& family, const Json& config) {
-  TensorSource out;
-  for (int tries = 0; tries < 1000; ++tries) {
-    try {
-      build(config, out);
-      return out;
-    } catch (const Error& e) {
-      const std::string text = e.what();
-      const size_t begin = text.find("weight '") + 8, end = text.find("'", begin);
-      CAPTURE(family);
-      CAPTURE(text);
-      REQUIRE(begin != std::string::npos + 8);
-      const std::string name = text.substr(begin, end - begin);
-      std::vector<int64_t> dims{1};
-      if (e.code() == TENON_SHAPE_MISMATCH) {
-        dims.clear();
-        std::istringstream list(text.substr(text.find("expected [") + 10));
-        for (char c = ','; c == ',';) {
-          dims.emplace_back();
-          list >> dims.back() >> c;
-        }
-      } else {
-        REQUIRE(e.code() == TENON_NOT_FOUND);
-      }
-      out.types.insert_or_assign(name, TensorType(f32, dims));
-    }
-  }
-  FAIL("the graph asks for ever more weights");
-  return out;
 }
 
 // Ok if an Error or nothing comes.
@@ -151,8 +103,9 @@ TEST_SUITE("llm/config numbers") {
     const LittleMemory limit;
     const Folder folder;
     int changes = 0;
-    for (auto& [name, config] : configs()) {
-      const TensorSource tensors = tensors_of(name, config);
+    for (auto& [name, config] : family_configs(TENON_LLM_CONFIGS)) {
+      const TensorSource tensors =
+          asked_tensors(name, [&](const TensorSource& given) { build(config, given); });
       each_number(config, name, [&](const std::string& path, Json& number) {
         const Json before = number;
         for (const Json& value : kNumbers) {
@@ -174,8 +127,9 @@ TEST_SUITE("llm/config numbers") {
     const Folder folder;
     const std::string file = folder.path + "/m.gguf";
     int changes = 0;
-    for (const auto& [name, config] : configs()) {
-      const TensorSource tensors = tensors_of(name, config);
+    for (const auto& [name, config] : family_configs(TENON_LLM_CONFIGS)) {
+      const TensorSource tensors =
+          asked_tensors(name, [&](const TensorSource& given) { build(config, given); });
       const auto written = outcome([&] { write_gguf(file, config); });
       CHECK(written == "");
       if (!std::filesystem::exists(file)) continue;  // a field without a form in GGUF
