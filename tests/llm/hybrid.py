@@ -280,7 +280,7 @@ def refused(what, folder, changes, *says):
 
 
 def chat(folder):
-    """A second prompt that the first one begins, and one that it does not: both from the start or the state's end."""
+    """The same prompt has the same answer."""
     for prompt in ("Hello", "Hello there"):
         run = [TENON, "llm", "run", folder, "--device", "cpu", "--prompt", prompt, "--tokens", "8", "--greedy"]
         first, second = (subprocess.run(run, capture_output=True, text=True) for _ in range(2))

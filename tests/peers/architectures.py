@@ -161,7 +161,7 @@ def cases():
         "qwen3_next": (T.Qwen3NextConfig(**LINEAR, **EXPERTS), []),
         # As many value heads as key heads, of other dims, and layers in another order.
         "qwen3_next_some_dense": (T.Qwen3NextConfig(**LINEAR | dict(linear_num_value_heads=2, linear_value_head_dim=24),
-                                                    **EXPERTS, mlp_only_layers=[1], layer_types=[full, linear, linear, full, linear],
+                                                    **EXPERTS | dict(num_experts_per_tok=6), mlp_only_layers=[1], layer_types=[full, linear, linear, full, linear],
                                                     attention_bias=True, rope_parameters=dict(
                                                         rope_type="default", rope_theta=1e5, partial_rotary_factor=0.5)), []),
         "qwen3_5": (T.Qwen3_5TextConfig(**LINEAR), []),

@@ -34,8 +34,8 @@ void read_shared(ConfigReader& r, ModelConfig& c, bool has_ffn) {
   // Layers that predict further tokens are not used. States are f32 in any case.
   c.extra_layers = r.integer("mtp_num_hidden_layers", 0);
   if (c.extra_layers < 0) r.refuse("mtp_num_hidden_layers", "a number of layers");
-  r.ignore({"mtp_use_dedicated_embeddings", "mamba_ssm_dtype", "sliding_window",
-            "max_window_layers"});
+  r.ignore(
+      {"mtp_use_dedicated_embeddings", "mamba_ssm_dtype", "sliding_window", "max_window_layers"});
 }
 
 void read_shared_expert(ConfigReader& r, ModelConfig& c) {
