@@ -269,6 +269,31 @@ def convert(what, folder, wanted):
     check(f"{what}: a quantized file is near", LIMIT < off < 0.1, off)
 
 
+def adapter(folder, tensors):
+    """Beside a folder and beside a GGUF file, whose heads have another order, as in merged weights."""
+    place, source = folder.parent, random.Random(9)
+    parts = ["in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj", "q_proj", "o_proj"]
+    merged, factors = dict(tensors), {}
+    for name, (shape, numbers) in tensors.items():
+        module = name.removesuffix(".weight")
+        if module.split(".")[-1] not in parts:
+            continue
+        a, b = ([source.gauss(0, 0.1) for _ in range(2 * size)] for size in (shape[1], shape[0]))
+        factors[f"base_model.model.{module}.lora_A.weight"] = ([2, shape[1]], a)
+        factors[f"base_model.model.{module}.lora_B.weight"] = ([shape[0], 2], b)
+        merged[name] = (shape, [v + sum(b[2 * (i // shape[1]) + r] * a[r * shape[1] + i % shape[1]] for r in range(2))
+                                for i, v in enumerate(numbers)])
+    (place / "lora").mkdir()
+    tiny_model.write_tensors(place / "lora" / "adapter_model.safetensors", factors)
+    (place / "lora" / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 2, "target_modules": parts}))
+    write(place / "merged", json.loads((folder / "config.json").read_text()), merged)
+    wanted = probe(place / "merged", "prefill")
+    for model in (folder, place / "qwen35.gguf"):
+        off = error(probe(model, "prefill", "--lora", place / "lora"), wanted)
+        check(f"an adapter beside {model.name}", off <= LIMIT, off)
+    check("the adapter changes something", error(probe(folder, "prefill"), wanted) > 0.01)
+
+
 def refused(what, folder, changes, *says):
     path = folder / "config.json"
     text = path.read_text()
@@ -293,6 +318,7 @@ def main():
         tensors = qwen35(place / "qwen35")
         wanted = formulas("qwen35", place / "qwen35", Plain(tensors, RECURRENT, 1))
         convert("qwen35", place / "qwen35", wanted)
+        adapter(place / "qwen35", tensors)
         qwen3_next(place / "qwen3next", tensors)
         off = error(probe(place / "qwen3next", "prefill"), wanted)
         check("qwen3next: the same model with joint weights", off <= LIMIT, off)
