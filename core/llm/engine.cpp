@@ -33,7 +33,7 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
     const bool half = options.compute == TENON_DTYPE_NONE && on_cpu && p.config.dtype != f32;
     p.options.cache = half ? tenon_dtype{f16} : p.options.compute;
   }
-  if (in_blocks(p.options.cache) && p.config.recurrent())
+  if (in_blocks(p.options.cache) && !p.config.attends())
     throw Error(TENON_UNSUPPORTED,
                 "engine: a cache of " + std::string(sdk::dtype_name(p.options.cache)) +
                     " (--cache): expected a model with keys and values; '" +
@@ -52,7 +52,8 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
                     " tokens, slots * context, got " + std::to_string(options.cache_tokens));
   if (options.cache_blocks.value_or(false) && p.config.recurrent())
     throw Error(TENON_UNSUPPORTED,
-                "engine: a cache of blocks: this model is recurrent, so each slot has one state");
+                "engine: a cache of blocks: '" + std::string(p.config.architecture->model_type) +
+                    "' is recurrent, so each slot has one state; expected a model without states");
   const Parts::Key first{1, 1, false, p.config.headless};
   try {
     // Names and checks all weights before any content is read.

@@ -50,8 +50,8 @@ struct EngineOptions {
   // Dtype of activations. NONE: f32 on the cpu; elsewhere the dtype of the weights.
   tenon_dtype compute = TENON_DTYPE_NONE;
   // Dtype of the cache of keys and values: f32, f16, bf16, or q8_0 on the cpu and on devices that have
-  // kernels for it beside activations of this dtype; recurrent models refuse q8_0. NONE: that of
-  // activations, but on the cpu f16 if the weights are not f32 and `compute` is NONE.
+  // kernels for it beside activations of this dtype; models without keys and values refuse q8_0.
+  // NONE: that of activations, but on the cpu f16 if the weights are not f32 and `compute` is NONE.
   tenon_dtype cache = TENON_DTYPE_NONE;
   Products products = Products::f32;
   // Changes of the model, added up. They stay apart from its weights, whatever those are.

@@ -58,17 +58,20 @@ class GgufMetadata : public Metadata {
 };
 
 // The name in folders, or of what the file has in place of it.
-std::string name_of(const files::NamePair& pair, int64_t layer, std::string_view end) {
+std::string name_of(const files::NamePair& pair, int64_t layer, std::string_view end,
+                    const std::vector<int64_t>& dims) {
   const std::string name = files::numbered(pair.folder, layer);
   const auto replaced = [&](std::string_view last, std::string_view other) {
     return name.substr(0, name.size() - last.size()) + std::string(other) + std::string(end);
   };
   if (pair.change == Change::exponent) return replaced("A_log", "A");
   if (pair.change == Change::by_part) return replaced("query_key_value", "qkv");
+  if (pair.change == Change::of_qkv) return replaced("in_proj_qkvz", "in_proj_qkv");
+  if (pair.change == Change::of_gate) return replaced("in_proj_qkvz", "in_proj_z");
   if (pair.change == Change::keys) return replaced("kv_b_proj", "k_b_proj");
   if (pair.change == Change::values) return replaced("kv_b_proj", "v_b_proj");
-  if ((pair.change == Change::flat || pair.change == Change::row) && end == ".weight")
-    return name + ".flat";
+  const bool is_row = pair.change == Change::row && dims.size() == 1;  // else as in the folder
+  if ((pair.change == Change::flat || is_row) && end == ".weight") return name + ".flat";
   return name + std::string(end);
 }
 
@@ -97,6 +100,8 @@ ModelConfig GgufModel::config() const {
   config.rope_interleaved = config.rope_interleaved || family.permuted;
   config.outputs_first = std::ranges::any_of(
       family.names, [](const files::NamePair& pair) { return pair.change == Change::turned; });
+  config.delta.tiled = std::ranges::any_of(
+      family.names, [](const files::NamePair& p) { return p.order != files::Order::same; });
   const std::string pooling = std::string(family.gguf) + ".pooling_type";
   try {
     if (model_->has(pooling)) set_gguf_pooling(model_->number<int64_t>(pooling), config);
@@ -120,9 +125,10 @@ TensorSource GgufModel::tensors(const ModelConfig& config) const {
       const std::string source = files::numbered(pair.gguf, layer) + std::string(end);
       if (!model_->has_tensor(source)) continue;
       const GgufTensor t = model_->tensor(source);
-      const bool plus_one = family.norm_plus_one && source.ends_with("norm.weight");
+      const bool plus_one = family.adds_one(source);
       const tenon_dtype dtype = plus_one ? tenon_dtype{f32} : stored_dtype(t, pair);
-      const std::string name = without_expert(name_of(pair, layer, plus_one ? ".gamma" : end));
+      const std::string name =
+          without_expert(name_of(pair, layer, plus_one ? ".gamma" : end, t.dims));
       planned.push_back({source, name, dtype});
       out.types.emplace(name, TensorType(dtype, t.dims));
       used.insert(source);

@@ -70,6 +70,8 @@ bool is_harmless_tensor(const std::string& name, const ModelConfig& c) {
          {".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias"})
       if (name.ends_with(end)) return true;
   if (c.tied && text_tensor(name) == "lm_head.weight") return true;
+  // Layers that predict further tokens.
+  if (c.delta.key_heads > 0 && name.starts_with("mtp.")) return true;
   for (int64_t i = 0; i < c.extra_layers && i < 64; ++i)
     if (name.starts_with("model.layers." + std::to_string(c.layers + i) + ".")) return true;
   return false;

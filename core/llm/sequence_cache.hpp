@@ -22,7 +22,7 @@ struct CacheShape {
   int64_t slots = 1, context = 0;
   int64_t block = 0;       // tokens of a block; 0: slots have rows of their own
   int64_t blocks = 0;      // of the pool
-  bool recurrent = false;  // no rows: a state that cannot go back
+  bool recurrent = false;  // a state that cannot go back, whether or not there are rows
 
   int64_t blocks_of(int64_t tokens) const { return (tokens + block - 1) / block; }
   int64_t rows() const { return block > 0 ? blocks * block : slots * context; }

@@ -20,11 +20,12 @@ CONVERTED = {"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemm
              "deepseek_v2", "deepseek_v3", "gemma", "granite", "smollm3", "olmo2", "qwen2_moe", "ministral3", "cohere", "cohere2",
              "stablelm", "phi", "gpt_neox", "starcoder2", "nemotron", "arcee", "gpt_oss", "glm", "glm4", "glm4_moe", "olmo3",
              "olmoe", "granitemoe", "seed_oss", "ernie4_5", "exaone4", "hunyuan_v1_dense", "gemma3", "mistral3", "qwen2_5_vl",
-             "qwen3_vl", "qwen3_vl_moe", "llava", "smolvlm"}
+             "qwen3_vl", "qwen3_vl_moe", "llava", "smolvlm", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_5",
+             "qwen3_5_moe", "lfm2", "lfm2_moe", "lfm2_vl"}
 # What GGUF has no key for.
 NOT_CONVERTED = {"llama_dynamic", "qwen2_window", "llama_head_dim", "qwen3_moe", "phi3_partial_rotary", "gemma3",
                  "gpt2_scaled", "deepseek_v3_yarn", "smollm3_window", "qwen3_moe_top1", "stablelm_parallel", "phi_norms",
-                 "gpt_oss_limits", "gpt_neox_sequential"}
+                 "gpt_oss_limits", "gpt_neox_sequential", "qwen3_next_some_dense", "lfm2_biases"}
 VOCAB, LENGTH = 96, 40
 SIZES = dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=112, num_hidden_layers=3, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=128, eos_token_id=1, bos_token_id=0, pad_token_id=0)
@@ -35,6 +36,9 @@ NEOX = {k: v for k, v in SIZES.items() if k != "num_key_value_heads"}
 VISION = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14)
 QWEN_ROPE = dict(rope_type="default", rope_theta=1e4, mrope_section=[2, 3, 3], mrope_interleaved=True)
 QWEN_VISION = dict(depth=1, hidden_size=32, intermediate_size=48, num_heads=2, out_hidden_size=64, patch_size=14)
+LINEAR = SIZES | dict(num_hidden_layers=5, head_dim=32, linear_key_head_dim=16, linear_value_head_dim=16, linear_num_key_heads=2,
+                      linear_num_value_heads=4)
+EXPERTS = dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=48)
 LLAMA3 = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=32)
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=32)
@@ -44,7 +48,8 @@ LONGROPE = dict(rope_type="longrope", rope_theta=10000.0, short_factor=[1.0, 1.1
 
 def cases():
     """Name -> (config, options of the probe)."""
-    full, sliding = "full_attention", "sliding_attention"
+    full, sliding, linear, conv = "full_attention", "sliding_attention", "linear_attention", "conv"
+    no_ffn = {k: v for k, v in LINEAR.items() if k != "intermediate_size"}
     return {
         "llama": (T.LlamaConfig(**SIZES), []),
         "llama_biases_tied": (T.LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True, tie_word_embeddings=True), []),
@@ -153,6 +158,30 @@ def cases():
         "llava": (T.LlavaConfig(text_config=SIZES | dict(model_type="llama"), vision_config=VISION | dict(
             model_type="clip_vision_model"), tie_word_embeddings=False), []),
         "smolvlm": (T.SmolVLMConfig(text_config=SIZES | dict(model_type="llama"), vision_config=VISION), []),
+        "qwen3_next": (T.Qwen3NextConfig(**LINEAR, **EXPERTS), []),
+        # As many value heads as key heads, of other dims, and layers in another order.
+        "qwen3_next_some_dense": (T.Qwen3NextConfig(**LINEAR | dict(linear_num_value_heads=2, linear_value_head_dim=24),
+                                                    **EXPERTS | dict(num_experts_per_tok=6), mlp_only_layers=[1], layer_types=[full, linear, linear, full, linear],
+                                                    attention_bias=True, rope_parameters=dict(
+                                                        rope_type="default", rope_theta=1e5, partial_rotary_factor=0.5)), []),
+        "qwen3_5": (T.Qwen3_5TextConfig(**LINEAR), []),
+        "qwen3_5_tied": (T.Qwen3_5TextConfig(**LINEAR | dict(linear_num_value_heads=6, linear_conv_kernel_dim=3), tie_word_embeddings=True,
+                                             layer_types=[linear, full, full, linear, linear]), []),
+        "qwen3_5_moe": (T.Qwen3_5MoeTextConfig(**no_ffn, **EXPERTS), []),
+        "qwen3_5_moe_joint": (T.Qwen3_5MoeConfig(text_config=no_ffn | EXPERTS, vision_config=QWEN_VISION |
+                                                 dict(num_position_embeddings=16)), []),
+        "qwen3_5_image": (T.Qwen3_5Config(text_config=LINEAR | dict(rope_parameters=QWEN_ROPE | dict(partial_rotary_factor=0.25)),
+                                          vision_config=QWEN_VISION | dict(num_position_embeddings=16)), []),
+        "qwen3_5_moe_image": (T.Qwen3_5MoeConfig(text_config=no_ffn | EXPERTS, vision_config=QWEN_VISION |
+                                                 dict(num_position_embeddings=16)), []),
+        "lfm2": (T.Lfm2Config(**SIZES | dict(num_hidden_layers=5), full_attn_idxs=[1, 4], block_multiple_of=16), []),
+        "lfm2_biases": (T.Lfm2Config(**SIZES, layer_types=[conv, full, conv], conv_bias=True, conv_L_cache=4,
+                                     block_auto_adjust_ff_dim=False, tie_word_embeddings=False), []),
+        "lfm2_vl": (T.Lfm2VlConfig(text_config=SIZES | dict(model_type="lfm2", full_attn_idxs=[1], block_multiple_of=16), vision_config=dict(
+            hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2), projector_hidden_size=48), []),
+        "lfm2_moe": (T.Lfm2MoeConfig(**SIZES | dict(num_hidden_layers=5), layer_types=[conv, full, conv, conv, full], num_experts=6,
+                                     num_experts_per_tok=2, moe_intermediate_size=32, num_dense_layers=2,
+                                     routed_scaling_factor=1.5), []),
         "mamba": (T.MambaConfig(vocab_size=VOCAB, hidden_size=64, state_size=8, num_hidden_layers=3, eos_token_id=1,
                                 bos_token_id=0), []),
     }
@@ -202,6 +231,19 @@ def to_mxfp4(model, folder):
     path.write_text(json.dumps(config))
 
 
+def to_joint(folder):
+    """Writes all experts of a layer as two tensors, rows of gate in front of those of up, as published files have them."""
+    path = pathlib.Path(folder, "model.safetensors")
+    tensors = load_file(path)
+    for name in [n for n in tensors if n.endswith(".experts.0.down_proj.weight")]:
+        experts = name.removesuffix(".0.down_proj.weight")
+        count = len([n for n in tensors if n.startswith(experts + ".") and n.endswith("down_proj.weight")])
+        one = [{part: tensors.pop(f"{experts}.{e}.{part}_proj.weight") for part in ("gate", "up", "down")} for e in range(count)]
+        tensors[f"{experts}.gate_up_proj"] = torch.stack([torch.cat([e["gate"], e["up"]]) for e in one])
+        tensors[f"{experts}.down_proj"] = torch.stack([e["down"] for e in one])
+    save_file(tensors, path)
+
+
 def old_rope(folder):
     """Writes the rope as files before transformers 5 have it."""
     path = pathlib.Path(folder, "config.json")
@@ -236,6 +278,8 @@ def compare(name, config, options, binary, device, folder, tenon):
         old_rope(folder)
     if name.endswith("mxfp4"):
         to_mxfp4(model, folder)
+    if name.endswith("joint"):
+        to_joint(folder)
     ids = torch.randint(2, VOCAB, (LENGTH,), generator=torch.Generator().manual_seed(2)).tolist()
     with torch.no_grad():
         theirs = model(torch.tensor([ids]), use_cache=False).logits[0].numpy()

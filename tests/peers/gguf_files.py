@@ -37,6 +37,8 @@ LONG = dict(rope_type="longrope", rope_theta=10000.0, long_factor=[1.0 + i / 8 f
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=64, mscale=0.7, mscale_all_dim=0.7)
 LATENT = dict(num_key_value_heads=4, q_lora_rank=64, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=24,
               n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=96, first_k_dense_replace=1, n_shared_experts=2)
+LINEAR = dict(head_dim=64, linear_key_head_dim=32, linear_value_head_dim=32, linear_num_key_heads=2, linear_num_value_heads=6)
+EXPERTS = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=96, shared_expert_intermediate_size=160)
 MODELS = {
     "llama": [dict(), dict(tie_word_embeddings=True, rope_parameters=LLAMA3), dict(attention_bias=True, head_dim=32)],
     "mistral": [dict(sliding_window=64, head_dim=64)],
@@ -70,6 +72,12 @@ MODELS = {
     "exaone4": [dict(sliding_window=64, num_hidden_layers=5), dict(sliding_window=None, layer_types=["full_attention"] * 4)],
     "hunyuan_v1_dense": [dict(head_dim=64)],
     "qwen2_moe": [dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=96, shared_expert_intermediate_size=160)],
+    "qwen3_next": [LINEAR | EXPERTS],
+    "qwen3_5_text": [LINEAR, LINEAR | dict(linear_num_value_heads=2, tie_word_embeddings=True)],
+    "qwen3_5_moe_text": [LINEAR | EXPERTS],
+    "lfm2": [dict(full_attn_idxs=[1, 3])],
+    "lfm2_moe": [dict(layer_types=["conv", "full_attention", "conv", "conv"], num_experts=4, num_experts_per_tok=2,
+                      moe_intermediate_size=96)],
     "gpt2": [dict(n_embd=64, n_layer=3, n_head=4, n_positions=64, n_inner=80)],
     "mamba": [dict(state_size=8, layer_norm_epsilon=1e-6), dict(tie_word_embeddings=False, time_step_rank=24)],
     "deepseek_v2": [LATENT, LATENT | dict(q_lora_rank=None, n_group=4, topk_group=2, topk_method="group_limited_greedy",
@@ -141,7 +149,7 @@ def check_model(folder, kind, fields):
     assert first.keys() == last.keys(), (first.keys() ^ last.keys())
     for name, t in first.items():
         # 1 was added and taken away; a logarithm of an exponent.
-        near = 1e-6 if kind.startswith(("gemma", "nemotron")) and "norm" in name or name.endswith("A_log") else 0
+        near = 1e-6 if kind.startswith(("gemma", "nemotron", "qwen3_next", "qwen3_5")) and "norm" in name or name.endswith("A_log") else 0
         assert t.shape == last[name].shape and (t - last[name]).abs().max() <= near, name
     if kind.startswith("deepseek"):
         old_latent(folder / "m.gguf", folder / "old.gguf")

@@ -68,7 +68,7 @@ std::string read_activation(ConfigReader& r, std::string_view key, const std::st
 
 void read_decoder(ConfigReader& r, ModelConfig& c, const DecoderDefaults& defaults) {
   c.dim = r.size("hidden_size");
-  c.ffn = r.size("intermediate_size");
+  if (defaults.has_ffn || r.has("intermediate_size")) c.ffn = r.size("intermediate_size");
   c.layers = r.size("num_hidden_layers", {}, 4096);
   c.heads = r.size("num_attention_heads", {}, 1 << 16);
   c.kv_heads = r.size("num_key_value_heads", c.heads, 1 << 16);
@@ -102,6 +102,20 @@ void read_layer_types(ConfigReader& r, ModelConfig& c, bool (*otherwise)(int64_t
       r.refuse("layer_types", "entries 'full_attention' and 'sliding_attention'");
     c.local[i] = types[i] == "sliding_attention";
   }
+}
+
+void read_recurrent_layers(ConfigReader& r, ModelConfig& c, const std::string& kind,
+                           const std::function<bool(int64_t layer)>& otherwise) {
+  const std::vector<std::string> types = r.texts("layer_types");
+  if (!types.empty() && static_cast<int64_t>(types.size()) != c.layers)
+    r.refuse("layer_types", "one entry for each of the " + std::to_string(c.layers) + " layers");
+  for (const std::string& type : types)
+    if (type != kind && type != "full_attention")
+      r.refuse("layer_types", "entries '" + kind + "' and 'full_attention'");
+  c.recurrent_layers.clear();
+  for (int64_t i = 0; i < c.layers; ++i)
+    c.recurrent_layers.push_back(types.empty() ? otherwise(i)
+                                               : types[static_cast<size_t>(i)] == kind);
 }
 
 bool read_ropes_of_types(ConfigReader& r, ModelConfig& c, double theta, double local_theta) {

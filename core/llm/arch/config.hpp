@@ -2,7 +2,9 @@
 // What a language model computes, read from the config.json of a Hugging Face folder.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +20,7 @@ struct Architecture;
 // The norms of the residual stream.
 enum class Norm : uint8_t {
   rms,            // RMSNorm
+  rms_plus_one,   // RMSNorm whose weights are added to 1
   layer,          // LayerNorm, with a bias if norm_bias
   layer_plus_one  // LayerNorm whose weights are added to 1, with a bias
 };
@@ -51,6 +54,26 @@ struct MambaConfig {
   bool conv_bias = true, bias = false;
 };
 
+// Linear attention by the gated delta rule (Qwen3-Next, Qwen3.5). key_heads = 0: the model has none.
+struct DeltaConfig {
+  int64_t key_heads = 0, value_heads = 0;
+  int64_t key_dim = 0, value_dim = 0;  // of a head
+  int64_t conv_width = 0;
+  // The weights of q, k, v and the gate are one matrix, head by head, and those of the two factors, too.
+  bool joint = false;
+  // Value head i belongs to key head i mod key_heads, not to i / (value_heads / key_heads).
+  bool tiled = false;
+
+  int64_t keys() const { return key_heads * key_dim; }
+  int64_t values() const { return value_heads * value_dim; }
+};
+
+// LFM2: layers with a short convolution. width = 0: the model has none.
+struct ShortConvConfig {
+  int64_t width = 0;
+  bool bias = false;  // also of the products around it
+};
+
 // How the hidden states of a text become one vector.
 enum class Pooling : uint8_t {
   mean,  // of all tokens
@@ -77,7 +100,9 @@ struct ModelConfig {
   std::vector<bool> local = {};     // per layer: has the window
   std::vector<bool> sparse = {};    // per layer: has experts
   std::vector<bool> no_rope = {};   // per layer: q and k are not rotated; empty: all are
-  double attention_scale = 0;       // 0: 1/sqrt(head_dim)
+  // Per layer: has a state of constant size in place of keys and values; empty: none has.
+  std::vector<bool> recurrent_layers = {};
+  double attention_scale = 0;  // 0: 1/sqrt(head_dim)
   double attention_softcap = 0, logit_softcap = 0;
   double embed_scale = 1, residual_scale = 1, logit_scale = 1;
   bool scale_by_layer = false;  // GPT-2: attention_scale is divided by the layer's number
@@ -85,6 +110,8 @@ struct ModelConfig {
   MoeConfig moe{};
   LatentConfig latent{};
   MambaConfig mamba{};
+  DeltaConfig delta{};
+  ShortConvConfig short_conv{};
   Quantization quantization{};
   tenon_dtype dtype = f32;               // that the file names: f32, f16 or bf16
   std::vector<int64_t> end_tokens = {};  // eos_token_id
@@ -93,8 +120,16 @@ struct ModelConfig {
   bool headless = false;                 // the files have no head: only hidden states can be had
   bool wrapped = false;                  // of a model that reads images or sounds, too
 
-  // Recurrent models keep a state of constant size, and read no padding.
-  bool recurrent() const { return mamba.inner > 0; }
+  // Recurrent models keep a state of constant size, all layers or some, and read no padding.
+  bool recurrent() const {
+    return mamba.inner > 0 || std::ranges::find(recurrent_layers, true) != recurrent_layers.end();
+  }
+  // Has layers with keys and values.
+  bool attends() const {
+    return mamba.inner == 0 &&
+           (recurrent_layers.empty() ||
+            std::ranges::find(recurrent_layers, false) != recurrent_layers.end());
+  }
 };
 
 // An architecture: how its keys are read and how its graph is built.
@@ -125,6 +160,7 @@ struct DecoderDefaults {
   std::string_view activation_key = "hidden_act";
   std::string_view eps_key = "rms_norm_eps";
   int64_t head_dim = 0;  // 0: hidden_size / num_attention_heads
+  bool has_ffn = true;   // else intermediate_size may be absent: 0
 };
 void read_decoder(ConfigReader& r, ModelConfig& c, const DecoderDefaults& defaults = {});
 // A kind of unary for an activation of transformers.
@@ -135,6 +171,16 @@ std::string read_activation(ConfigReader& r, std::string_view key, const std::st
 bool read_ropes_of_types(ConfigReader& r, ModelConfig& c, double theta, double local_theta);
 // Which layers have the window, by layer_types; without that key, by `otherwise`.
 void read_layer_types(ConfigReader& r, ModelConfig& c, bool (*otherwise)(int64_t layer));
+// Which layers are recurrent, by layer_types, where these have the name `kind` and others
+// full_attention; without that key, by `otherwise`.
+void read_recurrent_layers(ConfigReader& r, ModelConfig& c, const std::string& kind,
+                           const std::function<bool(int64_t layer)>& otherwise);
+// Qwen's keys of experts.
+struct QwenExperts {
+  int64_t experts = 0, per_token = 0, ffn = 0;
+  bool normalize = false;
+};
+void read_qwen_experts(ConfigReader& r, ModelConfig& c, const QwenExperts& defaults);
 // Qwen's keys of the window: use_sliding_window, sliding_window and max_window_layers.
 void read_optional_window(ConfigReader& r, ModelConfig& c);
 // A window that all layers have; absent: `otherwise`, 0 for none. Null: none.

@@ -34,8 +34,9 @@ Value decoder_attend(Step& p, const Heads& heads, int64_t layer, const std::stri
       .scale = c.attention_scale, .softcap = c.attention_softcap, .window = local ? c.window : 0};
   const auto output_of = [&](Value o) {
     const int64_t dims = c.heads * c.head_dim;
-    return p.project(p.reshape(o, {p.s.batch, p.s.time, dims}), name + "." + output, dims, c.dim,
-                     c.o_bias, residual);
+    Value all = p.reshape(o, {p.s.batch, p.s.time, dims});
+    if (heads.gate) all = p.gated(heads.gate, all, "sigmoid", name + ".gated");
+    return p.project(all, name + "." + output, dims, c.dim, c.o_bias, residual);
   };
   if (p.decodes_jointly() && !heads.sinks && c.rope.query_beta == 0) {
     const Step::JointRope turns{.config = rope, .table = table, .interleaved = c.rope_interleaved};
@@ -71,9 +72,10 @@ Value decoder_attention(Step& p, Value normed, int64_t layer, const std::string&
   return decoder_attend(p, heads, layer, name, residual);
 }
 
-Value decoder_mlp(Step& p, Value x, const std::string& name, int64_t ffn, Value residual) {
+Value decoder_mlp(Step& p, Value x, const std::string& name, int64_t ffn, Value residual,
+                  const MlpNames& parts) {
   const ModelConfig& c = p.c;
-  const std::vector<std::string> names = {name + ".gate_proj", name + ".up_proj"};
+  const std::vector<std::string> names = {name + "." + parts.gate, name + "." + parts.up};
   const std::vector<int64_t> outs = {ffn, ffn};
   Value gate, up;
   if (is_gate(c.activation) && p.stacks(names, c.dim, outs, c.mlp_bias)) {
@@ -82,8 +84,8 @@ Value decoder_mlp(Step& p, Value x, const std::string& name, int64_t ffn, Value 
     gate = p.project(x, names[0], c.dim, ffn, c.mlp_bias);
     up = p.project(x, names[1], c.dim, ffn, c.mlp_bias);
   }
-  return p.project(p.gated(gate, up, c.activation, name + ".act"), name + ".down_proj", ffn, c.dim,
-                   c.mlp_bias, residual);
+  return p.project(p.gated(gate, up, c.activation, name + ".act"), name + "." + parts.down, ffn,
+                   c.dim, c.mlp_bias, residual);
 }
 
 Value plain_mlp(Step& p, Value x, const std::string& name, const std::string& up,

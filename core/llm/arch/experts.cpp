@@ -56,8 +56,7 @@ Value experts(Step& p, Value x, const ExpertNames& names, Value residual) {
   Value logits = p.multiply(p.g.dtype(router) == f32 ? p.cast(flat, f32) : flat, router,
                             names.router, true, {}, {}, true);
   if (m.biases) logits = p.binary("add", logits, p.wide(names.router + ".bias", {m.experts}));
-  const Value bias =
-      m.correction_bias ? p.wide(names.router + ".e_score_correction_bias", {m.experts}) : Value{};
+  const Value bias = m.correction_bias ? p.wide(names.correction, {m.experts}) : Value{};
   const auto routes = p.g.add(op::group_limited_gate{.n_group = m.groups,
                                                      .topk_group = m.groups_per_token,
                                                      .top_k = m.per_token,

@@ -8,6 +8,8 @@ namespace tenon::llm {
 
 extern const Architecture kLlama, kMistral, kMinistral3, kSeedOss, kErnie;  // llama.cpp
 extern const Architecture kQwen2, kQwen2Moe, kQwen3, kQwen3Moe;             // qwen.cpp
+extern const Architecture kQwen3Next, kQwen35, kQwen35Moe;                  // qwen_next.cpp
+extern const Architecture kLfm2, kLfm2Moe;                                  // lfm2.cpp
 extern const Architecture kGemma, kGemma2, kGemma3;                         // gemma.cpp
 extern const Architecture kPhi3;                                            // phi3.cpp
 extern const Architecture kPhi;                                             // phi.cpp

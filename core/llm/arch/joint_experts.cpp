@@ -177,7 +177,7 @@ class Finder {
   // Are the outputs of a tensor without blocks its rows? Both tensors of a layer have the same
   // form, and at most one of them is square.
   bool has_rows(const Entry& t, int64_t parts) const {
-    if (layout_ != JointLayout::half_columns) return false;
+    if (layout_ != JointLayout::half_columns) return layout_ == JointLayout::half_rows_by_name;
     const std::string name =
         t.name.substr(0, t.name.rfind('.')) + (parts == 2 ? ".down_proj" : ".gate_up_proj");
     const auto other = std::ranges::find(tensors_, name, &Entry::name);
@@ -337,6 +337,7 @@ struct Source {
 JointLayout joint_layout(std::string_view model_type) {
   if (model_type == "gpt_oss") return JointLayout::turns;
   if (model_type == "qwen3_moe") return JointLayout::half_columns;
+  if (model_type == "qwen3_5_moe_text") return JointLayout::half_rows_by_name;
   return model_type == "granitemoe" ? JointLayout::half_rows : JointLayout::none;
 }
 

@@ -22,6 +22,9 @@ enum class JointLayout : uint8_t {
   // The same with all columns of gate in front of those of up, without biases and blocks; or the rows
   // of half_rows by these names.
   half_columns,
+  // gate_up_proj [experts, 2 outputs, inputs], rows of gate first, and down_proj [experts, outputs,
+  // inputs].
+  half_rows_by_name,
   // input_linear.weight [experts, 2 outputs, inputs], rows of gate first, and output_linear.weight
   // [experts, outputs, inputs].
   half_rows

@@ -36,50 +36,15 @@ void read(ConfigReader& r, ModelConfig& c) {
             "pad_vocab_size_multiple", "max_seqlen"});
 }
 
-// silu of the causal depthwise convolution of x [batch, time, inner] along time: a sum of shifted
-// products, so nothing is transposed.
-Value convolved(Step& p, Value x, const std::string& name, const std::string& cache) {
-  const MambaConfig& m = p.c.mamba;
-  const int64_t width = m.conv_width, before = width - 1, inner = m.inner;
-  const Value window = p.recurrent_state(cache, p.s.compute, {before, inner});
-  const Value seen = p.g.add(op::concat{.axis = 1, .xs = {window, x}}, name + ".seen");
-  const auto rows = [&](int64_t start, int64_t count) {
-    return p.g.add(op::narrow{.start = {0, start, 0}, .len = {p.s.batch, count, inner}, .x = seen});
-  };
-  p.update_state(cache, rows(p.s.time, before));
-  // The file has [inner, 1, width].
-  const auto transposed = [inner, width](const std::vector<Tensor>& from) {
-    const Tensor wide = from[0].to(f32);
-    Tensor out(TensorType(f32, {width, inner}));
-    const auto source = wide.values<float>();
-    const auto to = out.values<float>();
-    for (int64_t i = 0; i < inner; ++i)
-      for (int64_t k = 0; k < width; ++k)
-        to[static_cast<size_t>(k * inner + i)] = source[static_cast<size_t>(i * width + k)];
-    return out;
-  };
-  const bool flat = p.weights.has(name + ".flat");  // files of GGUF: [inner, width]
-  const Value taps =
-      p.cast(p.made(name + ".taps", {name + (flat ? ".flat" : ".weight")},
-                    flat ? std::vector{inner, width} : std::vector{inner, int64_t{1}, width}, f32,
-                    {width, inner}, transposed),
-             p.s.compute);
-  Value sum = m.conv_bias ? p.parameter(name + ".bias", {inner}) : Value{};
-  for (int64_t k = 0; k < width; ++k) {
-    const Value tap = p.g.add(op::narrow{.start = {k, 0}, .len = {1, inner}, .x = taps});
-    const Value product = p.binary("mul", rows(k, p.s.time), tap);
-    sum = sum ? p.binary("add", sum, product) : product;
-  }
-  return p.g.add(op::unary{.kind = "silu", .x = sum}, name);
-}
-
 Value mixer(Step& p, Value x, const std::string& name, const std::string& cache, Value residual) {
   const ModelConfig& c = p.c;
   const MambaConfig& m = c.mamba;
   const int64_t d = m.inner, n = m.state_size, rank = m.dt_rank;
   const std::vector<int64_t> leading = {p.s.batch, p.s.time};
   const Value both = p.project(x, name + ".in_proj", c.dim, 2 * d, m.bias);
-  const Value u = convolved(p, p.part(both, leading, 0, d), name + ".conv1d", cache + ".conv");
+  const Value conv = convolved(p, p.part(both, leading, 0, d), {d, m.conv_width, m.conv_bias},
+                               name + ".conv1d", cache + ".conv");
+  const Value u = p.g.add(op::unary{.kind = "silu", .x = conv}, name + ".conv1d");
   const Value selected = p.project(u, name + ".x_proj", d, rank + 2 * n);
   // The bias of dt_proj is an operand of the scan.
   const Value dt = p.project(p.part(selected, leading, 0, rank), name + ".dt_proj", rank, d);

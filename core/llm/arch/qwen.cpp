@@ -20,22 +20,9 @@ void read_qwen3(ConfigReader& r, ModelConfig& c) {
   read_optional_window(r, c);
 }
 
-void read_experts(ConfigReader& r, ModelConfig& c, int64_t experts, int64_t per_token,
-                  int64_t ffn) {
+void no_window(ConfigReader& r) {
   if (r.flag("use_sliding_window", false)) r.refuse("use_sliding_window", "false");
   r.ignore({"sliding_window", "max_window_layers", "layer_types"});
-  // transformers 5 writes num_local_experts.
-  const char* const key = r.has("num_local_experts") ? "num_local_experts" : "num_experts";
-  c.moe.experts = r.size(key, experts, 1 << 16);
-  c.moe.per_token = r.size("num_experts_per_tok", per_token, c.moe.experts);
-  c.moe.ffn = r.size("moe_intermediate_size", ffn);
-  c.moe.normalize = r.flag("norm_topk_prob", false);
-  const int64_t step = r.size("decoder_sparse_step", 1);
-  for (int64_t i = 0; i < c.layers; ++i) c.sparse[static_cast<size_t>(i)] = (i + 1) % step == 0;
-  for (const int64_t i : r.integers("mlp_only_layers")) {
-    if (i < 0 || i >= c.layers) r.refuse("mlp_only_layers", "numbers of layers");
-    c.sparse[static_cast<size_t>(i)] = false;
-  }
 }
 
 void read_qwen3_moe(ConfigReader& r, ModelConfig& c) {
@@ -43,19 +30,36 @@ void read_qwen3_moe(ConfigReader& r, ModelConfig& c) {
   c.rope = read_rope(r, c.head_dim, c.context);
   c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
   c.qk_norm = true;
-  read_experts(r, c, 128, 8, 768);
+  no_window(r);
+  read_qwen_experts(r, c, {.experts = 128, .per_token = 8, .ffn = 768});
 }
 
 void read_qwen2_moe(ConfigReader& r, ModelConfig& c) {
   read_decoder(r, c);
   c.rope = read_rope(r, c.head_dim, c.context);
   c.qkv_bias = r.flag("qkv_bias", true);
-  read_experts(r, c, 60, 4, 1408);
+  no_window(r);
+  read_qwen_experts(r, c, {.experts = 60, .per_token = 4, .ffn = 1408});
   c.moe.shared_ffn = r.size("shared_expert_intermediate_size", 5632);
   c.moe.shared_gate = true;
 }
 
 }  // namespace
+
+void read_qwen_experts(ConfigReader& r, ModelConfig& c, const QwenExperts& defaults) {
+  // transformers 5 writes num_local_experts.
+  const char* const key = r.has("num_local_experts") ? "num_local_experts" : "num_experts";
+  c.moe.experts = r.size(key, defaults.experts, 1 << 16);
+  c.moe.per_token = r.size("num_experts_per_tok", defaults.per_token, c.moe.experts);
+  c.moe.ffn = r.size("moe_intermediate_size", defaults.ffn);
+  c.moe.normalize = r.flag("norm_topk_prob", defaults.normalize);
+  const int64_t step = r.size("decoder_sparse_step", 1);
+  for (int64_t i = 0; i < c.layers; ++i) c.sparse[static_cast<size_t>(i)] = (i + 1) % step == 0;
+  for (const int64_t i : r.integers("mlp_only_layers")) {
+    if (i < 0 || i >= c.layers) r.refuse("mlp_only_layers", "numbers of layers");
+    c.sparse[static_cast<size_t>(i)] = false;
+  }
+}
 
 const Architecture kQwen2 = {"qwen2",        "Qwen2ForCausalLM", read_qwen2,
                              decoder_hidden, decoder_norm,       decoder_head};

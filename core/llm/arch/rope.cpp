@@ -160,6 +160,7 @@ void read_rope_object(ConfigReader& r, RopeConfig& rope, int64_t context) {
       r.refuse("llama_4_scaling_beta", "a number from 0 on, and original_max_position_embeddings");
     r.ignore({"max_position_embeddings"});
   }
+  r.ignore({"mrope_section", "mrope_interleaved"});  // positions of text are equal in all sections
   r.refuse_unread();
 }
 

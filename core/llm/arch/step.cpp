@@ -193,11 +193,12 @@ Value Step::norm(Value x, const std::string& name, int64_t dims) {
     for (float& v : out.values<float>()) v += 1;
     return out;
   };
+  const auto raised = [&] {
+    return made(name + ".gamma", {name + ".weight"}, {dims}, f32, {dims}, plus_one);
+  };
+  if (c.norm == Norm::rms_plus_one) return rms_norm_by(x, raised(), name, c.norm_eps);
   const Value gamma =
-      c.norm == Norm::layer
-          ? parameter(name + ".weight", {dims})
-          : cast(made(name + ".gamma", {name + ".weight"}, {dims}, f32, {dims}, plus_one),
-                 s.compute);
+      c.norm == Norm::layer ? parameter(name + ".weight", {dims}) : cast(raised(), s.compute);
   return g.add(op::layer_norm{.eps = c.norm_eps,
                               .x = x,
                               .gamma = gamma,

@@ -256,6 +256,7 @@ struct Heads {
   Value qk{};     // q and k side by side, where one product made them and nothing changes them
   bool rotated = false;  // q and k are behind rope
   Value sinks{};         // as in attend_with_sinks()
+  Value gate{};          // its sigmoid multiplies the result, [batch, time, heads * head_dim]
 };
 Value decoder_attention(Step& step, Value normed, int64_t layer, const std::string& name,
                         Value residual);
@@ -268,7 +269,11 @@ Value decoder_attend(Step& step, const Heads& heads, int64_t layer, const std::s
 // Experts in sparse layers, with the shared one if there is one; an MLP in the others.
 Value decoder_feed_forward(Step& step, Value normed, int64_t layer, const std::string& name,
                            Value residual);
-Value decoder_mlp(Step& step, Value x, const std::string& name, int64_t ffn, Value residual);
+struct MlpNames {
+  std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
+};
+Value decoder_mlp(Step& step, Value x, const std::string& name, int64_t ffn, Value residual,
+                  const MlpNames& names = {});
 // An MLP without a gate, of the two products name.<up> and name.<down>.
 Value plain_mlp(Step& step, Value x, const std::string& name, const std::string& up,
                 const std::string& down, Value residual);
@@ -279,7 +284,17 @@ Value decoder_head(Step& step, Value normed);
 // Where the weights of experts are: prefix.<expert>.<gate>.weight and so on.
 struct ExpertNames {
   std::string router, experts, gate, up, down;
+  std::string correction = router + ".e_score_correction_bias";  // of the scores, for the choice
 };
+// The causal depthwise convolution of x [batch, time, channels] along time. The weights are
+// name.weight [channels, 1, width], in files of GGUF name.flat [channels, width]. The recurrent state
+// `cache` has the last inputs of a sequence.
+struct Convolution {
+  int64_t channels = 0, width = 0;
+  bool bias = false;
+};
+Value convolved(Step& step, Value x, const Convolution& how, const std::string& name,
+                const std::string& cache);
 // A mixture of experts on x [batch, time, dim].
 Value experts(Step& step, Value x, const ExpertNames& names, Value residual);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 namespace tenon::llm::files {
 namespace {
@@ -39,6 +40,25 @@ std::vector<float> swapped(const std::vector<float>& numbers, int64_t outer, int
   return out;
 }
 
+// Rows of in_proj_qkvz: first, count, and whether they are a part of the gate. In the order that GGUF
+// has them in: q of all heads, k, v, and the gate.
+struct Rows {
+  int64_t first, count;
+  bool gate;
+};
+std::vector<Rows> rows_of_linear(const LinearHeads& h) {
+  const int64_t wide = h.value_heads / h.key_heads * h.value_dim, all = 2 * (h.key_dim + wide);
+  std::vector<Rows> out;
+  const auto add = [&](int64_t first, int64_t count, bool gate) {
+    for (int64_t i = 0; i < h.key_heads; ++i) out.push_back({i * all + first, count, gate});
+  };
+  add(0, h.key_dim, false);
+  add(h.key_dim, h.key_dim, false);
+  add(2 * h.key_dim, wide, false);
+  add(2 * h.key_dim + wide, wide, true);
+  return out;
+}
+
 void check_parts(const std::vector<int64_t>& dims, int64_t heads, const std::string& name) {
   if (dims.empty() || heads < 1 || dims[0] % (3 * heads) != 0)
     wrong(name, "rows of q, k and v of each of " + std::to_string(heads) + " heads");
@@ -58,6 +78,14 @@ std::vector<int64_t> changed_dims(Change change, const std::vector<int64_t>& dim
     return {dims[1]};
   }
   if (change == Change::by_part) check_parts(dims, rows.heads, name);
+  if (change == Change::of_qkv || change == Change::of_gate) {
+    const LinearHeads& h = rows.linear;
+    const int64_t expected = h.rows_of_keys() + 2 * h.rows_of_values();
+    if (dims.size() != 2 || dims[0] != expected)
+      wrong(name, "a matrix of " + std::to_string(expected) + " rows");
+    const int64_t gate = h.rows_of_values();
+    return {change == Change::of_gate ? gate : expected - gate, dims[1]};
+  }
   if (change != Change::keys && change != Change::values) return dims;
   if (dims.size() != 2 || dims[0] != rows.heads * (rows.keys + rows.values))
     wrong(name, std::to_string(rows.heads * (rows.keys + rows.values)) + " rows");
@@ -71,6 +99,14 @@ std::vector<float> changed(Change change, std::vector<float> numbers,
   if (change == Change::exponent)
     for (float& v : numbers) v = -std::exp(v);
   if (change == Change::by_part) return swapped(numbers, rows.heads, 3);
+  if (change == Change::of_qkv || change == Change::of_gate) {
+    std::vector<float> out;
+    for (const Rows& r : rows_of_linear(rows.linear))
+      if (r.gate == (change == Change::of_gate))
+        out.insert(out.end(), numbers.begin() + r.first * dims[1],
+                   numbers.begin() + (r.first + r.count) * dims[1]);
+    return out;
+  }
   if (change != Change::keys && change != Change::values) return numbers;
   const int64_t rank = dims[1];
   std::vector<float> out;
@@ -95,7 +131,8 @@ std::vector<int64_t> dims_back(Change change, const std::vector<int64_t>& dims,
     return {dims[0], 1, dims[1]};
   }
   if (change == Change::row) {
-    if (dims.size() != 1) wrong(name, "one axis");
+    if (dims.size() == 2 && dims[0] == 1) return dims;  // some writers keep the row
+    if (dims.size() != 1) wrong(name, "one axis, or one row");
     return {1, dims[0]};
   }
   return dims;
@@ -115,6 +152,55 @@ std::vector<float> changed_back(Change change, std::vector<float> numbers,
     for (float& v : numbers) v = std::log(-v);
   }
   return numbers;
+}
+
+std::vector<float> reordered(Order order, std::vector<float> numbers,
+                             const std::vector<int64_t>& dims, const LinearHeads& heads, bool back,
+                             const std::string& name) {
+  if (order == Order::same) return numbers;
+  const int64_t keys = order == Order::rows_behind_keys ? heads.rows_of_keys() : 0,
+                count = dims.empty()              ? 0
+                        : order == Order::columns ? dims.back()
+                                                  : dims[0] - keys;
+  if (heads.key_heads < 1 || count < 1 || count % heads.value_heads != 0)
+    wrong(name, (keys > 0 ? std::to_string(keys) + " rows of q and k, and " : std::string()) +
+                    "a number of " + (order == Order::columns ? "columns" : "rows") +
+                    " for each of " + std::to_string(heads.value_heads) + " value heads");
+  const int64_t each = heads.value_heads / heads.key_heads;
+  const auto swap = [&](std::span<const float> part) {
+    const std::vector<float> from(part.begin(), part.end());
+    return back ? swapped(from, each, heads.key_heads) : swapped(from, heads.key_heads, each);
+  };
+  const size_t size = order == Order::columns ? static_cast<size_t>(count) : numbers.size(),
+               kept = static_cast<size_t>(keys) * (numbers.size() / static_cast<size_t>(dims[0]));
+  for (size_t at = kept; at < numbers.size(); at += size)
+    std::ranges::copy(swap(std::span(numbers).subspan(at, std::min(size, numbers.size() - at))),
+                      numbers.begin() + static_cast<ptrdiff_t>(at));
+  return numbers;
+}
+
+std::vector<int64_t> joined_dims_of_linear(const std::vector<int64_t>& qkv,
+                                           const std::vector<int64_t>& gate,
+                                           const LinearHeads& heads, const std::string& name) {
+  const int64_t values = heads.rows_of_values();
+  if (heads.key_heads < 1 || qkv.size() != 2 || gate.size() != 2 || qkv[1] != gate[1] ||
+      qkv[0] != heads.rows_of_keys() + values || gate[0] != values)
+    wrong(name, std::to_string(heads.rows_of_keys() + values) + " rows, and " +
+                    std::to_string(values) + " rows of as many columns in attn_gate");
+  return {qkv[0] + gate[0], qkv[1]};
+}
+
+std::vector<float> joined_linear(const std::vector<float>& qkv, const std::vector<float>& gate,
+                                 const LinearHeads& heads) {
+  const auto columns = static_cast<int64_t>(gate.size()) / heads.rows_of_values();
+  std::vector<float> out(qkv.size() + gate.size());
+  auto from_qkv = qkv.begin(), from_gate = gate.begin();
+  for (const Rows& r : rows_of_linear(heads)) {
+    auto& from = r.gate ? from_gate : from_qkv;
+    std::copy_n(from, r.count * columns, out.begin() + r.first * columns);
+    from += r.count * columns;
+  }
+  return out;
 }
 
 std::vector<int64_t> joined_dims(const std::vector<int64_t>& keys,

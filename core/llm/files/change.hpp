@@ -9,9 +9,17 @@
 
 namespace tenon::llm::files {
 
+// Heads of linear attention.
+struct LinearHeads {
+  int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
+
+  int64_t rows_of_keys() const { return 2 * key_heads * key_dim; }  // of q and k
+  int64_t rows_of_values() const { return value_heads * value_dim; }
+};
 // Rows of kv_b_proj that belong to each head: those of keys, then those of values.
 struct HeadRows {
   int64_t heads = 0, keys = 0, values = 0;
+  LinearHeads linear{};
 };
 
 // The dims in GGUF of a tensor of the folder. Throws TENON_SHAPE_MISMATCH, with `name`, for dims that
@@ -29,6 +37,18 @@ std::vector<int64_t> dims_back(Change change, const std::vector<int64_t>& dims,
 std::vector<float> changed_back(Change change, std::vector<float> numbers,
                                 const std::vector<int64_t>& dims, const HeadRows& rows,
                                 const std::string& name);
+// Value heads in the order of GGUF, or `back` in that of the folder. dims: of the tensor, the same on
+// both sides. Throws TENON_SHAPE_MISMATCH, with `name`, for dims that it cannot have.
+std::vector<float> reordered(Order order, std::vector<float> numbers,
+                             const std::vector<int64_t>& dims, const LinearHeads& heads, bool back,
+                             const std::string& name);
+// in_proj_qkvz of the two parts that GGUF has of it.
+std::vector<int64_t> joined_dims_of_linear(const std::vector<int64_t>& qkv,
+                                           const std::vector<int64_t>& gate,
+                                           const LinearHeads& heads, const std::string& name);
+std::vector<float> joined_linear(const std::vector<float>& qkv, const std::vector<float>& gate,
+                                 const LinearHeads& heads);
+
 // kv_b_proj [heads * (rows of keys + rows of values), rank] of keys [heads, rank, rows] and values
 // [heads, rows, rank].
 std::vector<int64_t> joined_dims(const std::vector<int64_t>& keys,

@@ -31,10 +31,12 @@ class Reader {
     size("context_length", "max_position_embeddings");
     const int64_t hidden = size("embedding_length", "hidden_size");
     size("block_count", "num_hidden_layers");
-    size("feed_forward_length", "intermediate_size");
+    if (family_.gguf != "qwen35moe" || has("feed_forward_length"))
+      size("feed_forward_length", "intermediate_size");
     const int64_t heads = size("attention.head_count", "num_attention_heads");
-    out_["num_key_value_heads"] =
-        has("attention.head_count_kv") ? number("attention.head_count_kv") : heads;
+    if (!family_.has_short_convolutions())  // see read_hybrid_keys()
+      out_["num_key_value_heads"] =
+          has("attention.head_count_kv") ? number("attention.head_count_kv") : heads;
     out_[family_.eps] = real(family_.layer_norm() ? "attention.layer_norm_epsilon"
                                                   : "attention.layer_norm_rms_epsilon");
     const int64_t head = has("attention.key_length") ? number("attention.key_length")

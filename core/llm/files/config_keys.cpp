@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "llm/files/hybrid_keys.hpp"
 #include "llm/files/own_keys.hpp"
 
 namespace tenon::llm::files {
@@ -78,11 +79,12 @@ class Keys {
     size("context_length", "max_position_embeddings");
     size("embedding_length", "hidden_size");
     size("block_count", "num_hidden_layers");
-    size("feed_forward_length", "intermediate_size");
+    feed_forward();
     size("vocab_size", "vocab_size");
     const int64_t heads = size("attention.head_count", "num_attention_heads");
-    set("attention.head_count_kv",
-        latent ? 1 : field<int64_t>(config_, "num_key_value_heads", file_).value_or(heads));
+    if (!family_.has_short_convolutions())  // those have a number for each layer
+      set("attention.head_count_kv",
+          latent ? 1 : field<int64_t>(config_, "num_key_value_heads", file_).value_or(heads));
     const auto eps = field<double>(config_, family_.eps, file_);
     out_.set(key(family_.layer_norm() ? "attention.layer_norm_epsilon"
                                       : "attention.layer_norm_rms_epsilon"),
@@ -120,13 +122,20 @@ class Keys {
     return number;
   }
 
+  void feed_forward() {
+    if (family_.gguf == "lfm2") return set("feed_forward_length", lfm2_ffn(config_, file_));
+    // In these, all layers have experts.
+    if (family_.gguf == "qwen35moe" && !field<int64_t>(config_, "intermediate_size", file_)) return;
+    size("feed_forward_length", "intermediate_size");
+  }
+
   // What files that leave it out mean: as the engine reads them.
   double usual_eps() const {
     if (family_.layer_norm()) return 1e-5;
     if (family_.model_type == "glm" || family_.model_type == "glm4") return 0.00000015625;
     for (const char* type :
          {"gpt_oss", "olmo2", "olmo3", "olmoe", "exaone4", "ernie4_5", "glm4_moe",
-          "hunyuan_v1_dense", "arcee", "mixtral", "phi3", "ministral3"})
+          "hunyuan_v1_dense", "arcee", "mixtral", "phi3", "ministral3", "lfm2", "lfm2_moe"})
       if (family_.model_type == type) return 1e-5;
     return 1e-6;
   }
@@ -240,7 +249,7 @@ class Keys {
     if (family_.gguf == "gpt-oss") size("expert_feed_forward_length", "intermediate_size");
     if (!family_.gguf.starts_with("qwen")) return;
     size("expert_feed_forward_length", "moe_intermediate_size");
-    if (family_.gguf == "qwen2moe") return;
+    if (family_.gguf == "qwen2moe" || family_.has_linear_attention()) return;
     out_.set(key("expert_weights_norm"),
              field<bool>(config_, "norm_topk_prob", file_).value_or(false));
   }
@@ -334,7 +343,9 @@ RopeConfig read_rope(const Json& config, const std::string& file) {
   RopeConfig rope;
   // Of files that leave it out, as transformers and the engine have it.
   const std::string type = field<std::string>(config, "model_type", file).value_or("");
-  if (type == "mixtral" || type == "gemma3_text" || type == "ministral3") rope.theta = 1e6;
+  if (type == "mixtral" || type == "gemma3_text" || type == "ministral3" || type == "lfm2" ||
+      type == "lfm2_moe")
+    rope.theta = 1e6;
   if (type == "smollm3") rope.theta = 2e6;
   if (type == "cohere" || type == "ernie4_5" || type == "olmo3") rope.theta = 5e5;
   if (type == "gpt_oss") rope.theta = 150000;

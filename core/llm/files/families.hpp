@@ -12,8 +12,9 @@
 
 namespace tenon::llm::files {
 
-// Layers that have a tensor.
-enum class Layers : uint8_t { all, dense, sparse };
+// Layers that have a tensor. Dense ones have no experts; recurrent ones have a state in place of
+// attention.
+enum class Layers : uint8_t { all, dense, sparse, attention, recurrent };
 // How the content in GGUF differs from that in the folder.
 enum class Change : uint8_t {
   none,
@@ -24,7 +25,18 @@ enum class Change : uint8_t {
   by_part,   // rows of q, k and v of each head in the folder; all of q, all of k, all of v in GGUF
   keys,      // of each head, the rows of keys of kv_b_proj, turned: [heads, rank, rows]
   values,    // of each head, the rows of values of kv_b_proj: [heads, rows, rank]
-  both_halves  // kv_b_proj as it is, in old files; not written
+  both_halves,  // kv_b_proj as it is, in old files; not written
+  of_qkv,       // the rows of q, k and v of in_proj_qkvz: all of q, all of k, all of v
+  of_gate,      // its other rows
+  old           // as it is, in old files; not written
+};
+// The value heads of linear attention: in a folder those of a key head are neighbours; in GGUF the
+// first ones of all key heads come first, then the second ones, and so on.
+enum class Order : uint8_t {
+  same,
+  rows,              // of all value heads
+  rows_behind_keys,  // behind those of q and k
+  columns
 };
 
 // '*' stands for the number of a layer. Names are without ".weight" and ".bias", unless `whole`.
@@ -34,6 +46,7 @@ struct NamePair {
   bool optional = false;  // some models lack it
   Change change = Change::none;
   bool whole = false;
+  Order order = Order::same;
 };
 // What may follow both names.
 std::span<const std::string_view> ends_of(const NamePair& pair);
@@ -60,8 +73,19 @@ struct Family {
   bool joint_experts() const { return gguf == "gpt-oss" || gguf == "granitemoe"; }
   bool is_gemma() const { return gguf.starts_with("gemma"); }
   // Layers in front may have no experts.
-  bool has_dense_layers() const { return gguf == "deepseek2" || gguf == "glm4moe"; }
-  bool layer_norm() const { return eps != "rms_norm_eps"; }
+  bool has_dense_layers() const {
+    return gguf == "deepseek2" || gguf == "glm4moe" || gguf == "lfm2moe";
+  }
+  bool layer_norm() const { return eps != "rms_norm_eps" && !has_short_convolutions(); }
+  // Some layers have linear attention, or a short convolution, in place of attention.
+  bool has_linear_attention() const {
+    return gguf == "qwen3next" || gguf == "qwen35" || gguf == "qwen35moe";
+  }
+  bool has_short_convolutions() const { return gguf == "lfm2" || gguf == "lfm2moe"; }
+  // Of a tensor in GGUF. The norm inside of linear attention is as the folder has it.
+  bool adds_one(std::string_view tensor) const {
+    return norm_plus_one && tensor.ends_with("norm.weight") && !tensor.ends_with("ssm_norm.weight");
+  }
 };
 
 // Throws TENON_UNSUPPORTED with the list of families.

@@ -248,6 +248,121 @@ constexpr ExpertPair kGraniteExperts[] = {
     {TENON_LAYER "block_sparse_moe.experts.#.up_proj", "blk.*.ffn_up_exps"},
     {TENON_LAYER "block_sparse_moe.experts.#.down_proj", "blk.*.ffn_down_exps"}};
 
+#define TENON_LINEAR TENON_LAYER "linear_attn."
+// What Qwen3-Next and Qwen3.5 share: gated attention in some layers, linear attention in the others.
+#define TENON_LINEAR_ATTENTION(order_)                                                       \
+  TENON_ENDS, {TENON_LAYER "input_layernorm", "blk.*.attn_norm"},                            \
+      {TENON_LAYER "post_attention_layernorm", "blk.*.post_attention_norm"},                 \
+      {TENON_LAYER "self_attn.q_proj", "blk.*.attn_q", Layers::attention},                   \
+      {TENON_LAYER "self_attn.k_proj", "blk.*.attn_k", Layers::attention},                   \
+      {TENON_LAYER "self_attn.v_proj", "blk.*.attn_v", Layers::attention},                   \
+      {TENON_LAYER "self_attn.o_proj", "blk.*.attn_output", Layers::attention},              \
+      {TENON_LAYER "self_attn.q_norm", "blk.*.attn_q_norm", Layers::attention},              \
+      {TENON_LAYER "self_attn.k_norm", "blk.*.attn_k_norm", Layers::attention},              \
+      {.folder = TENON_LINEAR "conv1d",                                                      \
+       .gguf = "blk.*.ssm_conv1d",                                                           \
+       .layers = Layers::recurrent,                                                          \
+       .change = Change::flat,                                                               \
+       .order = order_ ? Order::rows_behind_keys : Order::same},                             \
+      {.folder = TENON_LINEAR "A_log",                                                       \
+       .gguf = "blk.*.ssm_a",                                                                \
+       .layers = Layers::recurrent,                                                          \
+       .change = Change::exponent,                                                           \
+       .whole = true,                                                                        \
+       .order = order_ ? Order::rows : Order::same},                                         \
+      {.folder = TENON_LINEAR "dt_bias",                                                     \
+       .gguf = "blk.*.ssm_dt.bias",                                                          \
+       .layers = Layers::recurrent,                                                          \
+       .whole = true,                                                                        \
+       .order = order_ ? Order::rows : Order::same},                                         \
+      {TENON_LINEAR "norm", "blk.*.ssm_norm", Layers::recurrent}, {                          \
+    .folder = TENON_LINEAR "out_proj", .gguf = "blk.*.ssm_out", .layers = Layers::recurrent, \
+    .order = order_ ? Order::columns : Order::same                                           \
+  }
+// The products of Qwen3.5.
+#define TENON_LINEAR_PRODUCTS                                                                   \
+  {.folder = TENON_LINEAR "in_proj_qkv",                                                        \
+   .gguf = "blk.*.attn_qkv",                                                                    \
+   .layers = Layers::recurrent,                                                                 \
+   .order = Order::rows_behind_keys},                                                           \
+      {.folder = TENON_LINEAR "in_proj_z",                                                      \
+       .gguf = "blk.*.attn_gate",                                                               \
+       .layers = Layers::recurrent,                                                             \
+       .order = Order::rows},                                                                   \
+      {.folder = TENON_LINEAR "in_proj_b",                                                      \
+       .gguf = "blk.*.ssm_beta",                                                                \
+       .layers = Layers::recurrent,                                                             \
+       .order = Order::rows},                                                                   \
+  {                                                                                             \
+    .folder = TENON_LINEAR "in_proj_a", .gguf = "blk.*.ssm_alpha", .layers = Layers::recurrent, \
+    .order = Order::rows                                                                        \
+  }
+#define TENON_SHARED_EXPERT                                                             \
+  {TENON_LAYER "mlp.gate", "blk.*.ffn_gate_inp"},                                       \
+      {TENON_LAYER "mlp.shared_expert.gate_proj", "blk.*.ffn_gate_shexp"},              \
+      {TENON_LAYER "mlp.shared_expert.up_proj", "blk.*.ffn_up_shexp"},                  \
+      {TENON_LAYER "mlp.shared_expert.down_proj", "blk.*.ffn_down_shexp"}, {            \
+    .folder = TENON_LAYER "mlp.shared_expert_gate", .gguf = "blk.*.ffn_gate_inp_shexp", \
+    .change = Change::row                                                               \
+  }
+constexpr NamePair kQwen3Next[] = {TENON_LINEAR_ATTENTION(false),
+                                   {.folder = TENON_LINEAR "in_proj_qkvz",
+                                    .gguf = "blk.*.attn_qkv",
+                                    .layers = Layers::recurrent,
+                                    .change = Change::of_qkv},
+                                   {.folder = TENON_LINEAR "in_proj_qkvz",
+                                    .gguf = "blk.*.attn_gate",
+                                    .layers = Layers::recurrent,
+                                    .change = Change::of_gate},
+                                   {.folder = TENON_LINEAR "in_proj_qkvz",
+                                    .gguf = "blk.*.ssm_in",
+                                    .layers = Layers::recurrent,
+                                    .change = Change::old},
+                                   {TENON_LINEAR "in_proj_ba", "blk.*.ssm_ba", Layers::recurrent},
+                                   TENON_SHARED_EXPERT};
+constexpr NamePair kQwen35[] = {TENON_LINEAR_ATTENTION(true), TENON_LINEAR_PRODUCTS,
+                                TENON_FEED_FORWARD};
+constexpr NamePair kQwen35Moe[] = {TENON_LINEAR_ATTENTION(true), TENON_LINEAR_PRODUCTS,
+                                   TENON_SHARED_EXPERT};
+
+#define TENON_LFM2                                                                   \
+  {"model.embed_tokens", "token_embd"}, {"model.embedding_norm", "token_embd_norm"}, \
+      {"lm_head", "output"}, {TENON_LAYER "operator_norm", "blk.*.attn_norm"},       \
+      {TENON_LAYER "ffn_norm", "blk.*.ffn_norm"},                                    \
+      {TENON_LAYER "self_attn.q_proj", "blk.*.attn_q", Layers::attention},           \
+      {TENON_LAYER "self_attn.k_proj", "blk.*.attn_k", Layers::attention},           \
+      {TENON_LAYER "self_attn.v_proj", "blk.*.attn_v", Layers::attention},           \
+      {TENON_LAYER "self_attn.out_proj", "blk.*.attn_output", Layers::attention},    \
+      {TENON_LAYER "self_attn.q_layernorm", "blk.*.attn_q_norm", Layers::attention}, \
+      {TENON_LAYER "self_attn.k_layernorm", "blk.*.attn_k_norm", Layers::attention}, \
+      {TENON_LAYER "conv.in_proj", "blk.*.shortconv.in_proj", Layers::recurrent},    \
+      {.folder = TENON_LAYER "conv.conv",                                            \
+       .gguf = "blk.*.shortconv.conv",                                               \
+       .layers = Layers::recurrent,                                                  \
+       .change = Change::flat},                                                      \
+  {                                                                                  \
+    TENON_LAYER "conv.out_proj", "blk.*.shortconv.out_proj", Layers::recurrent       \
+  }
+constexpr NamePair kLfm2[] = {TENON_LFM2,
+                              {TENON_LAYER "feed_forward.w1", "blk.*.ffn_gate"},
+                              {TENON_LAYER "feed_forward.w3", "blk.*.ffn_up"},
+                              {TENON_LAYER "feed_forward.w2", "blk.*.ffn_down"}};
+constexpr NamePair kLfm2Moe[] = {
+    TENON_LFM2,
+    {TENON_LAYER "feed_forward.w1", "blk.*.ffn_gate", Layers::dense},
+    {TENON_LAYER "feed_forward.w3", "blk.*.ffn_up", Layers::dense},
+    {TENON_LAYER "feed_forward.w2", "blk.*.ffn_down", Layers::dense},
+    {TENON_LAYER "feed_forward.gate", "blk.*.ffn_gate_inp", Layers::sparse},
+    {.folder = TENON_LAYER "feed_forward.expert_bias",
+     .gguf = "blk.*.exp_probs_b.bias",
+     .layers = Layers::sparse,
+     .optional = true,
+     .whole = true}};
+constexpr ExpertPair kLfm2Experts[] = {
+    {TENON_LAYER "feed_forward.experts.#.w1", "blk.*.ffn_gate_exps"},
+    {TENON_LAYER "feed_forward.experts.#.w3", "blk.*.ffn_up_exps"},
+    {TENON_LAYER "feed_forward.experts.#.w2", "blk.*.ffn_down_exps"}};
+
 #undef TENON_LAYER
 #undef TENON_ENDS
 #undef TENON_ATTENTION
@@ -261,5 +376,10 @@ constexpr ExpertPair kGraniteExperts[] = {
 #undef TENON_LATENT
 #undef TENON_NEOX
 #undef TENON_MIXTURE
+#undef TENON_LINEAR
+#undef TENON_LINEAR_ATTENTION
+#undef TENON_LINEAR_PRODUCTS
+#undef TENON_SHARED_EXPERT
+#undef TENON_LFM2
 
 }  // namespace tenon::llm::files

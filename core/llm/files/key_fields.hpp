@@ -101,6 +101,8 @@ class FileKeys {
 };
 
 // nextn_predict_layers: layers behind the last one that predict further tokens are none of the model's.
-void read_extra_layers(const FileKeys& keys, Json& out);
+// name: of their number in config.json.
+void read_extra_layers(const FileKeys& keys, Json& out,
+                       const char* name = "num_nextn_predict_layers");
 
 }  // namespace tenon::llm::files

@@ -48,7 +48,8 @@ GgufFormat format_in(std::string_view mix, const MixModel& model, std::string_vi
   std::string_view format = mix;
   if (in_blocks && (is("attn_k_b.") || is("attn_v_b.")))  // few, and all heads depend on them
     format = "Q8_0";
-  else if (in_blocks && (is("ssm_x.") || is("ssm_dt.")))  // small
+  else if (in_blocks && (is("ssm_x.") || is("ssm_dt.") || is("ssm_alpha.") || is("ssm_beta.") ||
+                         is("ssm_ba.")))  // small
     format = "F16";
   else if (mix == "Q4_K_M")
     format = q4_k_m(model, name, layer, output);

@@ -8,6 +8,7 @@
 
 #include "llm/files/config_keys.hpp"
 #include "llm/files/decoder_keys.hpp"
+#include "llm/files/hybrid_keys.hpp"
 #include "llm/files/key_fields.hpp"
 
 namespace tenon::llm::files {
@@ -122,6 +123,7 @@ void set_more_keys(GgufWriter& out, const Family& family, const Json& config,
                    const std::string& file) {
   Fields f(out, family, config, file);
   set_decoder_keys(f, family, config, file);
+  set_hybrid_keys(out, f, family, config, file);
   if (family.gguf.starts_with("granite")) {
     f.set_real("attention.scale", f.real("attention_multiplier", 1));
     f.set_real("embedding_scale", f.real("embedding_multiplier", 1));
@@ -151,6 +153,7 @@ void read_more_keys(const Gguf& model, const Family& family, const std::string& 
     if (k.has(name)) out[field_name] = k.real(name);
   };
   read_decoder_keys(model, family, file, out);
+  read_hybrid_keys(k, family, out);
   if (family.gguf.starts_with("granite")) {
     // Zero stands for the usual scale of attention.
     if (k.has("attention.scale") && k.real("attention.scale") > 0)
@@ -245,7 +248,7 @@ void read_deepseek_keys(const Gguf& model, const Family& family, const std::stri
   read_extra_layers(k, out);
 }
 
-void read_extra_layers(const FileKeys& k, Json& out) {
+void read_extra_layers(const FileKeys& k, Json& out, const char* name) {
   const int64_t more = k.integer("nextn_predict_layers", 0);
   if (more == 0) return;
   const int64_t layers = out["num_hidden_layers"].get<int64_t>();
@@ -253,11 +256,12 @@ void read_extra_layers(const FileKeys& k, Json& out) {
     k.refuse("nextn_predict_layers",
              std::to_string(more) + " of " + std::to_string(layers) + " layers");
   out["num_hidden_layers"] = layers - more;
-  out["num_nextn_predict_layers"] = more;
+  out[name] = more;
 }
 
 int64_t dense_layers(const Json& config, const Family& family, const std::string& file) {
   if (!family.has_dense_layers()) return 0;
+  if (family.gguf == "lfm2moe") return field<int64_t>(config, "num_dense_layers", file).value_or(2);
   const int64_t otherwise = family.model_type == "deepseek_v3" ? 3
                             : family.model_type == "glm4_moe"  ? 1
                                                                : 0;
@@ -265,7 +269,9 @@ int64_t dense_layers(const Json& config, const Family& family, const std::string
 }
 
 int64_t extra_layers(const Json& config, const Family& family, const std::string& file) {
-  if (!family.has_dense_layers()) return 0;
+  if (family.has_linear_attention())
+    return field<int64_t>(config, "mtp_num_hidden_layers", file).value_or(0);
+  if (!family.has_dense_layers() || family.gguf == "lfm2moe") return 0;
   const bool glm = family.model_type == "glm4_moe";
   if (glm)
     if (const auto more = field<int64_t>(config, "num_mtp_layers", file)) return *more;

@@ -9,6 +9,7 @@
 #include "llm/files/config_keys.hpp"
 #include "llm/files/convert.hpp"
 #include "llm/files/folder_writer.hpp"
+#include "llm/files/hybrid_keys.hpp"
 #include "llm/files/matrix.hpp"
 #include "llm/files/own_keys.hpp"
 #include "llm/files/tokenizer_keys.hpp"
@@ -25,8 +26,11 @@ struct Planned {
   int64_t heads = 0;  // to permute back; 0: as it is
   bool minus_one = false, changes = false;
   Change change = Change::none;
-  std::string values{};  // of the keys that are the source: the other half of kv_b_proj
-  bool as_is() const { return heads == 0 && !minus_one && change == Change::none; }
+  Order order = Order::same;
+  std::string values{};  // the other part of kv_b_proj or in_proj_qkvz; the source is the first
+  bool as_is() const {
+    return heads == 0 && !minus_one && change == Change::none && order == Order::same;
+  }
 };
 
 class ToFolder {
@@ -53,6 +57,7 @@ class ToFolder {
       heads_ = need_size(config, "num_attention_heads", file_);
       kv_heads_ = field<int64_t>(config, "num_key_value_heads", file_).value_or(heads_);
     }
+    rows_ = {.heads = heads_, .linear = linear_heads(config, family_, file_)};
     plan(need_size(config, family_.gguf == "gpt2" ? "n_layer" : "num_hidden_layers", file_),
          extra_layers(config, family_, file_));
     // Before anything is written: it may fail.
@@ -94,11 +99,14 @@ class ToFolder {
         if (!model_.has_tensor(source)) continue;
         const GgufTensor t = model_.tensor(source);
         used.insert(t.name);
-        if (pair.change == Change::values) continue;  // a part of the keys' tensor
-        Planned p{.name = numbered(pair.folder, layer) + std::string(end),
-                  .source = source,
-                  .dims = dims_back(pair.change, t.dims, source),
-                  .change = pair.change};
+        // A part of the tensor of keys, or of that of q, k and v.
+        if (pair.change == Change::values || pair.change == Change::of_gate) continue;
+        Planned p{
+            .name = numbered(pair.folder, layer) + std::string(end),
+            .source = source,
+            .dims = dims_back(pair.change, t.dims, source),
+            .change = pair.change,
+            .order = rows_.linear.value_heads > rows_.linear.key_heads ? pair.order : Order::same};
         if (p.dims.size() == 1 && p.change != Change::exponent && p.change != Change::by_part)
           p.change = Change::none;  // a bias
         if (pair.change == Change::keys) {
@@ -106,9 +114,14 @@ class ToFolder {
           p.values = numbered("blk.*.attn_v_b.weight", layer);
           p.dims = joined_dims(t.dims, model_.tensor(p.values).dims, source);
         }
+        if (pair.change == Change::of_qkv) {
+          p.values = numbered("blk.*.attn_gate.weight", layer);
+          p.dims =
+              joined_dims_of_linear(t.dims, model_.tensor(p.values).dims, rows_.linear, source);
+        }
         if (family_.permuted && pair.gguf.ends_with("attn_q")) p.heads = heads_;
         if (family_.permuted && pair.gguf.ends_with("attn_k")) p.heads = kv_heads_;
-        p.minus_one = family_.norm_plus_one && source.ends_with("norm.weight");
+        p.minus_one = family_.adds_one(source);
         if (!experts) {
           planned_.push_back(std::move(p));
           continue;
@@ -180,10 +193,12 @@ class ToFolder {
         for (float& v : numbers) v -= 1;
       if (!p.values.empty()) {
         const GgufTensor v = decodable(p.values);
-        numbers =
-            joined_halves(numbers, t.dims, gguf_decode<float>(gguf_format(v.type), v.data), v.dims);
+        const std::vector<float> others = gguf_decode<float>(gguf_format(v.type), v.data);
+        numbers = p.change == Change::of_qkv ? joined_linear(numbers, others, rows_.linear)
+                                             : joined_halves(numbers, t.dims, others, v.dims);
       } else {
-        numbers = changed_back(p.change, std::move(numbers), t.dims, {.heads = heads_}, p.source);
+        numbers = reordered(p.order, std::move(numbers), t.dims, rows_.linear, true, p.source);
+        numbers = changed_back(p.change, std::move(numbers), t.dims, rows_, p.source);
       }
       if (p.changes) options_.changes->add(p.name, p.dims, numbers);
       detail::check(tenon_convert(f32, numbers.data(), dtype_, out->data(), numbers.size()));
@@ -221,6 +236,7 @@ class ToFolder {
   const Family& family_;
   const tenon_dtype dtype_;
   int64_t heads_ = 0, kv_heads_ = 0;
+  HeadRows rows_;
   std::vector<Planned> planned_;
   Converted result_;
 };

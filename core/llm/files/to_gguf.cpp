@@ -15,6 +15,7 @@
 #include "llm/files/config_keys.hpp"
 #include "llm/files/convert.hpp"
 #include "llm/files/folder.hpp"
+#include "llm/files/hybrid_keys.hpp"
 #include "llm/files/matrix.hpp"
 #include "llm/files/mix.hpp"
 #include "llm/files/own_keys.hpp"
@@ -33,8 +34,11 @@ struct Planned {
   int64_t heads = 0;  // to permute; 0: as it is
   bool plus_one = false, changes = false;
   Change change = Change::none;
+  Order order = Order::same;
   tenon_dtype blocks = TENON_DTYPE_NONE;  // of all sources, which stay as they are
-  bool as_is() const { return heads == 0 && !plus_one && change == Change::none; }
+  bool as_is() const {
+    return heads == 0 && !plus_one && change == Change::none && order == Order::same;
+  }
 };
 
 std::string text_of(const TensorType& type) {
@@ -65,8 +69,10 @@ class ToGguf {
                need_size(config_, "qk_nope_head_dim", config_file_),
                need_size(config_, "v_head_dim", config_file_)};
     }
+    recurrent_ = recurrent_layers(config_, family_, config_file_);
+    rows_.linear = linear_heads(config_, family_, config_file_);
     if (!family_.experts.empty()) {
-      const char* count = family_.has_dense_layers()              ? "n_routed_experts"
+      const char* count = config_.contains("n_routed_experts")    ? "n_routed_experts"
                           : config_.contains("num_local_experts") ? "num_local_experts"
                                                                   : "num_experts";
       model_.experts = need_size(config_, count, config_file_);
@@ -77,8 +83,11 @@ class ToGguf {
     for (const NamePair& pair : family_.names)
       if (pair.gguf == "output" && folder_.find(std::string(pair.folder) + ".weight")) head_ = pair;
     const std::string head = std::string(head_.folder) + ".weight";
-    model_.tied = folder_.find(head) == nullptr ||
-                  field<bool>(config_, "tie_word_embeddings", config_file_).value_or(family_.tied);
+    const bool older = family_.has_short_convolutions() && config_.contains("tie_embedding");
+    model_.tied =
+        folder_.find(head) == nullptr ||
+        field<bool>(config_, older ? "tie_embedding" : "tie_word_embeddings", config_file_)
+            .value_or(family_.tied);
   }
 
   Converted convert() {
@@ -149,7 +158,8 @@ class ToGguf {
       const Layers kind = layer < dense_layers_ ? Layers::dense : Layers::sparse;
       for (const NamePair& pair : family_.names)
         if (pair.folder.find('*') != pair.folder.npos && pair.change != Change::both_halves &&
-            (pair.layers == Layers::all || pair.layers == kind))
+            pair.change != Change::old &&
+            (pair.layers == Layers::all || pair.layers == kind || pair.layers == mixer_of(layer)))
           add(pair, layer);
       if (kind == Layers::sparse)
         for (const ExpertPair& pair : family_.experts) add_experts(pair, layer);
@@ -171,12 +181,18 @@ class ToGguf {
     }
   }
 
+  Layers mixer_of(int64_t layer) const {
+    return !recurrent_.empty() && recurrent_[static_cast<size_t>(layer)] ? Layers::recurrent
+                                                                         : Layers::attention;
+  }
+
   // Tables that are computed; GPT-2's masks; layers that predict further tokens.
   bool is_harmless(const std::string& name) const {
     if (name.ends_with("rotary_emb.inv_freq") || folder_.is_empty_bias(name)) return true;
     if (family_.gguf == "gpt2" || family_.gguf == "gptneox")
       return name.ends_with(".attention.bias") || name.ends_with(".attention.masked_bias") ||
              name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+    if (family_.has_linear_attention() && name.starts_with("mtp.")) return true;
     const int64_t more = extra_layers(config_, family_, config_file_);
     for (int64_t i = 0; i < more && i < 64; ++i)
       if (name.starts_with("model.layers." + std::to_string(model_.layers + i) + ".")) return true;
@@ -190,9 +206,11 @@ class ToGguf {
       const auto* entry = source(name);
       if (!entry) continue;
       found = true;
-      Planned p{.name = numbered(pair.gguf, layer) + std::string(end),
-                .sources = {entry},
-                .change = pair.change};
+      Planned p{
+          .name = numbered(pair.gguf, layer) + std::string(end),
+          .sources = {entry},
+          .change = pair.change,
+          .order = rows_.linear.value_heads > rows_.linear.key_heads ? pair.order : Order::same};
       p.dims = changed_dims(pair.change, entry->type.dims, rows_, name);
       if (p.dims.size() == 1 && p.change != Change::exponent && p.change != Change::by_part)
         p.change = Change::none;  // a bias
@@ -202,7 +220,7 @@ class ToGguf {
         if (k)
           p.heads = field<int64_t>(config_, "num_key_value_heads", config_file_).value_or(p.heads);
       }
-      p.plus_one = family_.norm_plus_one && p.name.ends_with("norm.weight");
+      p.plus_one = family_.adds_one(p.name);
       choose_format(p, layer);
       planned_.push_back(std::move(p));
     }
@@ -234,8 +252,9 @@ class ToGguf {
   void choose_format(Planned& p, int64_t layer) const {
     bool plain = p.dims.size() < 2;
     for (const char* part :
-         {"ffn_gate_inp.", "position_embd.", "ssm_conv1d.", "ssm_a", "_norm.", ".bias"})
+         {"ffn_gate_inp.", "position_embd.", "ssm_conv1d.", "shortconv.conv.", "_norm.", ".bias"})
       plain = plain || p.name.find(part) != p.name.npos;
+    plain = plain || p.name.ends_with("ssm_a");
     p.format = plain ? gguf_format("F32") : format_in(mix_, model_, p.name, layer, p.dims.back());
   }
 
@@ -243,7 +262,9 @@ class ToGguf {
   void keep_blocks() {
     std::map<tenon_dtype, int64_t> elements;
     for (Planned& p : planned_) {
-      if (p.sources.empty() || p.changes || p.plus_one || p.change != Change::none) continue;
+      if (p.sources.empty() || p.changes || p.plus_one || p.change != Change::none ||
+          p.order != Order::same)
+        continue;
       const tenon_dtype blocks = p.sources[0]->blocks();
       if (!in_gguf(blocks) || (!options_.type.empty() && blocks != p.format.dtype) ||
           std::ranges::any_of(p.sources, [&](const auto* s) { return s->blocks() != blocks; }))
@@ -277,7 +298,8 @@ class ToGguf {
       permute(p, *s, numbers);
       if (p.plus_one)
         for (float& v : numbers) v += 1;
-      encode(p, changed(p.change, std::move(numbers), s->type.dims, rows_));
+      numbers = changed(p.change, std::move(numbers), s->type.dims, rows_);
+      encode(p, reordered(p.order, std::move(numbers), p.dims, rows_.linear, false, s->name));
     }
   }
 
@@ -345,6 +367,7 @@ class ToGguf {
   NamePair head_{"lm_head", "output"};
   int64_t dense_layers_ = 0;  // in front of those with experts; 0 also where all layers are dense
   HeadRows rows_;
+  std::vector<bool> recurrent_;  // per layer; empty: none is
   std::vector<Planned> planned_;
   std::set<std::string> used_;
   uint64_t total_ = 0;  // bytes of the folder's tensors

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "llm/dims_text.hpp"
+#include "llm/files/change.hpp"
 #include "llm/files/families.hpp"
 #include "llm/files/matrix.hpp"
 #include "llm/model_folder.hpp"
@@ -33,13 +34,25 @@ std::string of_expert(std::string module, int64_t expert) {
   return module;
 }
 
-void reorder_rows(std::vector<float>& b, const ModelConfig& config, const std::string& module,
-                  int64_t out, bool back) {
+void reorder_factor(std::vector<float>& factor, const ModelConfig& config,
+                    const std::string& module, bool b, const std::vector<int64_t>& dims,
+                    bool back) {
+  const auto is = [&](const char* name) { return names_module(name, module); };
+  if (const DeltaConfig& d = config.delta; d.tiled && d.value_heads > d.key_heads) {
+    using files::Order;
+    const Order order = !b ? (is("linear_attn.out_proj") ? Order::columns : Order::same)
+                        : is("in_proj_qkv") ? Order::rows_behind_keys
+                        : is("in_proj_z") || is("in_proj_b") || is("in_proj_a") ? Order::rows
+                                                                                : Order::same;
+    factor = files::reordered(order, std::move(factor), dims,
+                              {d.key_heads, d.value_heads, d.key_dim, d.value_dim}, back, module);
+  }
+  if (!b) return;
   // Some models turn neighbours in folders, too.
   const std::string type(config.architecture->model_type);
   if (!config.rope_interleaved || !files::family_of_folder(type, type).permuted) return;
-  if (names_module("q_proj", module)) files::permute_rope(b, out, config.heads, back);
-  if (names_module("k_proj", module)) files::permute_rope(b, out, config.kv_heads, back);
+  if (is("q_proj")) files::permute_rope(factor, dims[0], config.heads, back);
+  if (is("k_proj")) files::permute_rope(factor, dims[0], config.kv_heads, back);
 }
 
 // ---- One adapter
@@ -166,11 +179,12 @@ void Adapters::load(Store& store) const {
       for (size_t i = 0; i < adapters_.size(); ++i) {
         const auto rank = static_cast<size_t>(p.ranks[i]);
         const int64_t expert = p.experts > 0 ? static_cast<int64_t>(e) : -1;
-        const std::vector<float> from_a = adapters_[i].numbers(module, false, expert);
+        std::vector<float> from_a = adapters_[i].numbers(module, false, expert);
         std::vector<float> from_b = adapters_[i].numbers(module, true, expert);
         if (!from_a.empty()) {
           const double scale = scales_[i] * adapters_[i].scale_of(of_expert(module, expert));
-          reorder_rows(from_b, config_, module, p.out, false);
+          reorder_factor(from_a, config_, module, false, {p.ranks[i], p.in}, false);
+          reorder_factor(from_b, config_, module, true, {p.out, p.ranks[i]}, false);
           std::ranges::copy(from_a, a.begin() + static_cast<ptrdiff_t>((e * all + first) * in));
           for (size_t o = 0; o < out; ++o)
             for (size_t r = 0; r < rank; ++r)

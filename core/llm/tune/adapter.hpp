@@ -70,10 +70,11 @@ class Adapters : public LowRankPlan {
   std::map<std::string, Product, std::less<>> products_;
 };
 
-// GGUF files have the rows of q and k in another order than folders, and PEFT has that of folders.
-// `back`: from the order of the file to that of folders.
-void reorder_rows(std::vector<float>& b, const ModelConfig& config, const std::string& module,
-                  int64_t out, bool back);
+// GGUF files have the rows of q and k, and the value heads of linear attention, in another order than
+// folders, and PEFT has that of folders. factor: A [rank, in], or with `b` B [out, rank]. `back`: from
+// the order of the file to that of folders.
+void reorder_factor(std::vector<float>& factor, const ModelConfig& config,
+                    const std::string& module, bool b, const std::vector<int64_t>& dims, bool back);
 
 // Where '#' stands in a module, the number of an expert; the module itself if expert is negative.
 std::string of_expert(std::string module, int64_t expert);

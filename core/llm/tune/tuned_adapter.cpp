@@ -21,6 +21,7 @@ constexpr std::string_view kUsual[] = {"q_proj",       "k_proj",    "v_proj",
                                        "gate_proj",    "up_proj",   "down_proj",
                                        "gate_up_proj", "w1",        "w2",
                                        "w3",           "c_attn",    "c_proj",
+                                       "in_proj_qkv",  "in_proj_z", "in_proj_qkvz",
                                        "c_fc",         "in_proj",   "x_proj",
                                        "out_proj",     "dense",     "query_key_value",
                                        "fc1",          "fc2",       "dense_h_to_4h",
@@ -109,7 +110,7 @@ void TunedAdapter::save(const Runtime& runtime, const Store& store, const std::s
     const auto size = static_cast<ptrdiff_t>(TensorType(f32, dims).elements());
     for (int64_t e = 0; e < std::max<int64_t>(experts, 1); ++e) {
       std::vector<float> numbers(all.begin() + e * size, all.begin() + (e + 1) * size);
-      if (b) reorder_rows(numbers, model_, module, dims[0], true);
+      reorder_factor(numbers, model_, module, b, dims, true);
       const std::string name = of_expert(module, experts > 0 ? e : -1);
       out.set(TENON_SPACE_WEIGHT, b ? lora_b_name(name) : lora_a_name(name), dims, numbers);
     }
@@ -133,7 +134,7 @@ void TunedAdapter::load(Store& store, const std::string& file) const {
       if (at->second.type != TensorType(f32, dims))
         throw Error(TENON_SHAPE_MISMATCH, file + ": tensor '" + name + "' does not fit the model");
       std::vector<float> numbers = files::widened(f32, at->second.data);
-      if (b) reorder_rows(numbers, model_, module, dims[0], false);
+      reorder_factor(numbers, model_, module, b, dims, false);
       all.insert(all.end(), numbers.begin(), numbers.end());
       tensors.erase(at);
     }

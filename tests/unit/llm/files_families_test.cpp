@@ -86,6 +86,10 @@ TEST_SUITE("llm/files families") {
         {"qwen2_moe", {{"num_experts", 8}}},
         {"olmoe", {{"num_experts", 8}}},
         {"glm4_moe", {{"n_routed_experts", 8}}},
+        {"qwen3_next", {{"num_experts", 8}}},
+        {"qwen3_5_moe_text", {{"num_experts", 8}}},
+        {"lfm2_moe",
+         {{"num_experts", 8}, {"layer_types", std::vector<std::string>(12, "full_attention")}}},
         {"deepseek_v2", latent},
         {"deepseek_v3", latent}};
     int compared = 0;

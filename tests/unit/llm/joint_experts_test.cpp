@@ -87,6 +87,28 @@ TEST_SUITE("llm/joint experts") {
                    "beside no '" + kLayer + "down_proj': expected an axis other than"));
   }
 
+  TEST_CASE("layout: Qwen3.5 has outputs as rows, whatever hidden_size is") {
+    CHECK(joint_layout("qwen3_5_moe_text") == JointLayout::half_rows_by_name);
+    std::vector<float> numbers(64);
+    for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i);
+    std::vector<Entry> both{joint("gate_up_proj", {1, 8, 8}), joint("down_proj", {1, 8, 4})};
+    both[0].data = std::as_bytes(std::span(numbers));
+    std::set<std::string, std::less<>> used;
+    const std::vector<JointPart> parts = joint_parts(JointLayout::half_rows_by_name, 4, both, used);
+    REQUIRE(parts.size() == 3);
+    std::vector<float> first(8);
+    for (const JointPart& part : parts) {
+      if (part.which == "down_proj") continue;
+      CHECK(part.rows == 4);
+      CHECK(part.columns == 8);
+      part.matrices(0, 1)->decode(1, 1, first.data());
+      CHECK(first[1] == (part.which == "gate_proj" ? 9 : 41));
+    }
+    CHECK(contains(refusal({joint("gate_up_proj", {2, 7, 8})}, TENON_SHAPE_MISMATCH,
+                           JointLayout::half_rows_by_name),
+                   "an even number of outputs"));
+  }
+
   TEST_CASE("names: two tensors for the same matrices are refused with both names") {
     const std::string blocks =
         refusal({joint("gate_up_proj", {2, 8, 8}),
