@@ -33,7 +33,7 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
     const bool half = options.compute == TENON_DTYPE_NONE && on_cpu && p.config.dtype != f32;
     p.options.cache = half ? tenon_dtype{f16} : p.options.compute;
   }
-  if (in_blocks(p.options.cache) && p.config.recurrent())
+  if (in_blocks(p.options.cache) && !p.config.attends())
     throw Error(TENON_UNSUPPORTED,
                 "engine: a cache of " + std::string(sdk::dtype_name(p.options.cache)) +
                     " (--cache): expected a model with keys and values; '" +

@@ -2,7 +2,9 @@
 // What a language model computes, read from the config.json of a Hugging Face folder.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,9 +48,27 @@ struct LatentConfig {
   int64_t nope_dim = 0, rope_dim = 0, v_dim = 0;
 };
 
+// The norm behind the recurrence of Mamba-2, and the gate beside it.
+enum class MixerNorm : uint8_t { behind_gate, before_gate, none };
+
+// The mixers of Mamba, and of Mamba-2 if there are heads.
 struct MambaConfig {
-  int64_t inner = 0, state_size = 0, conv_width = 0, dt_rank = 0;
+  int64_t inner = 0, state_size = 0, conv_width = 0;
+  int64_t dt_rank = 0;  // Mamba
   bool conv_bias = true, bias = false;
+  bool inner_norms = false;  // Mamba: norms of dt, b and c
+  double norm_eps = 0;       // of norms inside of the mixer
+  int64_t heads = 0, groups = 1;
+  bool out_bias = false;  // Mamba-2: bias is that of in_proj
+  MixerNorm norm = MixerNorm::behind_gate;
+  double least_step = 0, most_step = std::numeric_limits<double>::infinity();
+  double in_scale = 1;                   // of what the mixer reads
+  std::vector<double> part_scales = {};  // of z, x, b, c and dt; empty: 1
+};
+
+// Factors of Falcon-H1.
+struct FalconScales {
+  double mixer = 1, attention_in = 1, attention_out = 1, key = 1, gate = 1, down = 1;
 };
 
 // How the hidden states of a text become one vector.
@@ -77,7 +97,10 @@ struct ModelConfig {
   std::vector<bool> local = {};     // per layer: has the window
   std::vector<bool> sparse = {};    // per layer: has experts
   std::vector<bool> no_rope = {};   // per layer: q and k are not rotated; empty: all are
-  double attention_scale = 0;       // 0: 1/sqrt(head_dim)
+  std::string pattern = {};         // Nemotron-H: a letter for each layer
+  // Per layer: has a state of constant size in place of keys and values; empty: none has.
+  std::vector<bool> recurrent_layers = {};
+  double attention_scale = 0;  // 0: 1/sqrt(head_dim)
   double attention_softcap = 0, logit_softcap = 0;
   double embed_scale = 1, residual_scale = 1, logit_scale = 1;
   bool scale_by_layer = false;  // GPT-2: attention_scale is divided by the layer's number
@@ -85,6 +108,7 @@ struct ModelConfig {
   MoeConfig moe{};
   LatentConfig latent{};
   MambaConfig mamba{};
+  FalconScales falcon{};
   Quantization quantization{};
   tenon_dtype dtype = f32;               // that the file names: f32, f16 or bf16
   std::vector<int64_t> end_tokens = {};  // eos_token_id
@@ -93,8 +117,15 @@ struct ModelConfig {
   bool headless = false;                 // the files have no head: only hidden states can be had
   bool wrapped = false;                  // of a model that reads images or sounds, too
 
-  // Recurrent models keep a state of constant size, and read no padding.
-  bool recurrent() const { return mamba.inner > 0; }
+  // Recurrent models keep a state of constant size, all layers or some, and read no padding.
+  bool recurrent() const {
+    return mamba.inner > 0 || std::ranges::find(recurrent_layers, true) != recurrent_layers.end();
+  }
+  // Has layers with keys and values.
+  bool attends() const {
+    return heads > 0 && (recurrent_layers.empty() ||
+                         std::ranges::find(recurrent_layers, false) != recurrent_layers.end());
+  }
 };
 
 // An architecture: how its keys are read and how its graph is built.

@@ -276,10 +276,20 @@ Value plain_mlp(Step& step, Value x, const std::string& name, const std::string&
 Value decoder_norm(Step& step, Value x);  // the last one
 Value decoder_head(Step& step, Value normed);
 
-// Where the weights of experts are: prefix.<expert>.<gate>.weight and so on.
+// Where the weights of experts are: prefix.<expert>.<gate>.weight and so on. gate: empty if they have
+// none.
 struct ExpertNames {
   std::string router, experts, gate, up, down;
 };
+// The causal depthwise convolution of x [batch, time, channels] along time. The weights are
+// name.weight [channels, 1, width], in files of GGUF name.flat [channels, width]. The recurrent state
+// `cache` has the last inputs of a sequence.
+struct Convolution {
+  int64_t channels = 0, width = 0;
+  bool bias = false;
+};
+Value convolved(Step& step, Value x, const Convolution& how, const std::string& name,
+                const std::string& cache);
 // A mixture of experts on x [batch, time, dim].
 Value experts(Step& step, Value x, const ExpertNames& names, Value residual);
 
