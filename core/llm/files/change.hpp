@@ -9,9 +9,10 @@
 
 namespace tenon::llm::files {
 
-// Rows of kv_b_proj that belong to each head: those of keys, then those of values.
+// Rows of kv_b_proj that belong to each head: those of keys, then those of values. groups: of the norm of
+// a mixer.
 struct HeadRows {
-  int64_t heads = 0, keys = 0, values = 0;
+  int64_t heads = 0, keys = 0, values = 0, groups = 1;
 };
 
 // The dims in GGUF of a tensor of the folder. Throws TENON_SHAPE_MISMATCH, with `name`, for dims that
@@ -29,6 +30,9 @@ std::vector<int64_t> dims_back(Change change, const std::vector<int64_t>& dims,
 std::vector<float> changed_back(Change change, std::vector<float> numbers,
                                 const std::vector<int64_t>& dims, const HeadRows& rows,
                                 const std::string& name);
+// The two halves of the rows of a matrix as one; both have `dims`.
+std::vector<int64_t> stacked_dims(const std::vector<int64_t>& first,
+                                  const std::vector<int64_t>& second, const std::string& name);
 // kv_b_proj [heads * (rows of keys + rows of values), rank] of keys [heads, rank, rows] and values
 // [heads, rows, rank].
 std::vector<int64_t> joined_dims(const std::vector<int64_t>& keys,

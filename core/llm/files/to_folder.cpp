@@ -25,7 +25,7 @@ struct Planned {
   int64_t heads = 0;  // to permute back; 0: as it is
   bool minus_one = false, changes = false;
   Change change = Change::none;
-  std::string values{};  // of the keys that are the source: the other half of kv_b_proj
+  std::string values{};  // the other half of what the source is a half of
   bool as_is() const { return heads == 0 && !minus_one && change == Change::none; }
 };
 
@@ -94,17 +94,25 @@ class ToFolder {
         if (!model_.has_tensor(source)) continue;
         const GgufTensor t = model_.tensor(source);
         used.insert(t.name);
-        if (pair.change == Change::values) continue;  // a part of the keys' tensor
+        if (pair.change == Change::values || pair.change == Change::second_half)
+          continue;  // a part of the tensor of keys, or of the first half
         Planned p{.name = numbered(pair.folder, layer) + std::string(end),
                   .source = source,
                   .dims = dims_back(pair.change, t.dims, source),
                   .change = pair.change};
-        if (p.dims.size() == 1 && p.change != Change::exponent && p.change != Change::by_part)
+        if (p.dims.size() == 1 && p.change != Change::exponent &&
+            p.change != Change::exponent_column && p.change != Change::by_part)
           p.change = Change::none;  // a bias
         if (pair.change == Change::keys) {
           p.change = pair.change;
           p.values = numbered("blk.*.attn_v_b.weight", layer);
           p.dims = joined_dims(t.dims, model_.tensor(p.values).dims, source);
+        }
+        if (pair.change == Change::first_half) {
+          // ffn_gate.weight, ffn_gate_shexp.weight
+          p.values = source;
+          p.values.replace(p.values.find("ffn_gate"), 8, "ffn_up");
+          p.dims = stacked_dims(t.dims, model_.tensor(p.values).dims, source);
         }
         if (family_.permuted && pair.gguf.ends_with("attn_q")) p.heads = heads_;
         if (family_.permuted && pair.gguf.ends_with("attn_k")) p.heads = kv_heads_;
@@ -180,8 +188,11 @@ class ToFolder {
         for (float& v : numbers) v -= 1;
       if (!p.values.empty()) {
         const GgufTensor v = decodable(p.values);
-        numbers =
-            joined_halves(numbers, t.dims, gguf_decode<float>(gguf_format(v.type), v.data), v.dims);
+        const std::vector<float> others = gguf_decode<float>(gguf_format(v.type), v.data);
+        if (p.change == Change::first_half)
+          numbers.insert(numbers.end(), others.begin(), others.end());
+        else
+          numbers = joined_halves(numbers, t.dims, others, v.dims);
       } else {
         numbers = changed_back(p.change, std::move(numbers), t.dims, {.heads = heads_}, p.source);
       }
