@@ -64,7 +64,12 @@ std::string name_of(const files::NamePair& pair, int64_t layer, std::string_view
   const auto replaced = [&](std::string_view last, std::string_view other) {
     return name.substr(0, name.size() - last.size()) + std::string(other) + std::string(end);
   };
-  if (pair.change == Change::exponent) return replaced("A_log", "A");
+  if (pair.change == Change::exponent || pair.change == Change::exponent_column)
+    return replaced("A_log", "A");
+  if (pair.change == Change::column) return name + ".column";
+  if (pair.change == Change::groups) return name + ".grouped";
+  if (pair.change == Change::first_half) return replaced("input_linear", "gate_proj");
+  if (pair.change == Change::second_half) return replaced("input_linear", "up_proj");
   if (pair.change == Change::by_part) return replaced("query_key_value", "qkv");
   if (pair.change == Change::of_qkv) return replaced("in_proj_qkvz", "in_proj_qkv");
   if (pair.change == Change::of_gate) return replaced("in_proj_qkvz", "in_proj_z");

@@ -3,6 +3,7 @@
 #include "llm/json_text.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "tenon/tenon.hpp"
 
@@ -18,6 +19,32 @@ void check_depth(const JsonSize& size, const std::string& where) {
   if (size.depth > kMostDepth)
     throw Error(TENON_CORRUPT, where + ": expected at most " + std::to_string(kMostDepth) +
                                    " nested lists and objects");
+}
+
+// The text with tagged_float() in place of the names that Python's writer has for floats.
+std::string with_tags(std::string_view text) {
+  std::string out;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      out += c;
+      if (c == '\\' && i + 1 < text.size()) out += text[++i];
+      in_string = c != '"';
+      continue;
+    }
+    in_string = c == '"';
+    bool replaced = false;
+    for (const char* name : {"Infinity", "-Infinity", "NaN"}) {
+      if (!text.substr(i).starts_with(name)) continue;
+      out += tagged_float(name).dump();
+      i += std::strlen(name) - 1;
+      replaced = true;
+      break;
+    }
+    if (!replaced) out += c;
+  }
+  return out;
 }
 
 template <class Json>
@@ -61,7 +88,9 @@ nlohmann::ordered_json parse_json(std::string_view text, const std::string& wher
 
 nlohmann::json parse_object(std::string_view text, const std::string& where) {
   check_depth(json_size(text), where);
-  auto object = parse<nlohmann::json>(text, where);
+  const bool tags = text.find("Infinity") != text.npos || text.find("NaN") != text.npos;
+  const std::string tagged = tags ? with_tags(text) : "";
+  auto object = parse<nlohmann::json>(tags ? std::string_view(tagged) : text, where);
   if (!object.is_object()) throw Error(TENON_CORRUPT, where + ": expected a JSON object");
   return object;
 }

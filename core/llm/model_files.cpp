@@ -69,6 +69,7 @@ bool is_harmless_tensor(const std::string& name, const ModelConfig& c) {
     for (const char* end :
          {".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias"})
       if (name.ends_with(end)) return true;
+  if (type == "nemotron_h" && name.starts_with("mtp.")) return true;  // predicts further tokens
   if (c.tied && text_tensor(name) == "lm_head.weight") return true;
   // Layers that predict further tokens.
   if (c.delta.key_heads > 0 && name.starts_with("mtp.")) return true;

@@ -21,11 +21,12 @@ CONVERTED = {"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemm
              "stablelm", "phi", "gpt_neox", "starcoder2", "nemotron", "arcee", "gpt_oss", "glm", "glm4", "glm4_moe", "olmo3",
              "olmoe", "granitemoe", "seed_oss", "ernie4_5", "exaone4", "hunyuan_v1_dense", "gemma3", "mistral3", "qwen2_5_vl",
              "qwen3_vl", "qwen3_vl_moe", "llava", "smolvlm", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_5",
-             "qwen3_5_moe", "lfm2", "lfm2_moe", "lfm2_vl"}
+             "qwen3_5_moe", "lfm2", "lfm2_moe", "lfm2_vl", "mamba2", "granitemoehybrid", "falcon_h1", "nemotron_h", "jamba"}
 # What GGUF has no key for.
 NOT_CONVERTED = {"llama_dynamic", "qwen2_window", "llama_head_dim", "qwen3_moe", "phi3_partial_rotary", "gemma3",
                  "gpt2_scaled", "deepseek_v3_yarn", "smollm3_window", "qwen3_moe_top1", "stablelm_parallel", "phi_norms",
-                 "gpt_oss_limits", "gpt_neox_sequential", "qwen3_next_some_dense", "lfm2_biases"}
+                 "gpt_oss_limits", "gpt_neox_sequential", "qwen3_next_some_dense", "lfm2_biases",
+                 "mamba2_limits", "granitemoehybrid_attention", "falcon_h1_norm_first", "nemotron_h_groups"}
 VOCAB, LENGTH = 96, 40
 SIZES = dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=112, num_hidden_layers=3, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=128, eos_token_id=1, bos_token_id=0, pad_token_id=0)
@@ -39,6 +40,15 @@ QWEN_VISION = dict(depth=1, hidden_size=32, intermediate_size=48, num_heads=2, o
 LINEAR = SIZES | dict(num_hidden_layers=5, head_dim=32, linear_key_head_dim=16, linear_value_head_dim=16, linear_num_key_heads=2,
                       linear_num_value_heads=4)
 EXPERTS = dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=48)
+MAMBA2 = dict(vocab_size=VOCAB, hidden_size=64, num_heads=8, head_dim=16, n_groups=2, state_size=16, num_hidden_layers=3, chunk_size=16,
+              eos_token_id=1, bos_token_id=0, pad_token_id=0)
+MIXER = dict(mamba_n_heads=8, mamba_d_head=16, mamba_d_state=16, mamba_n_groups=2)
+GRANITE = dict(embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2, logits_scaling=2.0)
+FALCON = dict(mamba_n_heads=8, mamba_d_head=12, mamba_d_ssm=96, mamba_d_state=16, mamba_n_groups=2, mamba_norm_before_gate=False,
+              lm_head_multiplier=0.5, embedding_multiplier=2.0, mlp_multipliers=[0.8, 0.7], key_multiplier=0.6,
+              attention_out_multiplier=0.9, attention_in_multiplier=1.1, ssm_multipliers=[0.9, 1.2, 0.8, 1.1, 0.7],
+              ssm_in_multiplier=1.25, ssm_out_multiplier=0.75, tie_word_embeddings=False)
+NEMOTRON = dict(head_dim=16, mamba_num_heads=6, mamba_head_dim=16, ssm_state_size=16, n_groups=2)
 LLAMA3 = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=32)
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=32)
@@ -182,6 +192,33 @@ def cases():
         "lfm2_moe": (T.Lfm2MoeConfig(**SIZES | dict(num_hidden_layers=5), layer_types=[conv, full, conv, conv, full], num_experts=6,
                                      num_experts_per_tok=2, moe_intermediate_size=32, num_dense_layers=2,
                                      routed_scaling_factor=1.5), []),
+        "mamba2": (T.Mamba2Config(**MAMBA2), []),
+        "mamba2_limits": (T.Mamba2Config(**MAMBA2 | dict(n_groups=1), time_step_limit=[0.3, 0.9], use_bias=True, use_conv_bias=False,
+                                         tie_word_embeddings=True), []),
+        "granitemoehybrid": (T.GraniteMoeHybridConfig(**SIZES, **MIXER, **GRANITE, layer_types=["mamba", "attention", "mamba"],
+                                                      num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=80), []),
+        "granitemoehybrid_dense": (T.GraniteMoeHybridConfig(
+            **SIZES, **MIXER | dict(mamba_n_groups=1), **GRANITE, layer_types=["mamba", "mamba", "attention"], num_local_experts=0,
+            shared_intermediate_size=112, position_embedding_type="rope", tie_word_embeddings=True), []),
+        "granitemoehybrid_attention": (T.GraniteMoeHybridConfig(
+            **SIZES, **MIXER, **GRANITE, layer_types=["attention"] * 3, num_local_experts=0, shared_intermediate_size=80,
+            position_embedding_type="rope", attention_bias=True), []),
+        "falcon_h1": (T.FalconH1Config(**SIZES, **FALCON, head_dim=24, mamba_rms_norm=True), []),
+        "falcon_h1_no_norm": (T.FalconH1Config(**SIZES, **FALCON, mamba_rms_norm=False, mamba_conv_bias=False), []),
+        "falcon_h1_norm_first": (T.FalconH1Config(**SIZES, **FALCON | dict(mamba_norm_before_gate=True), mamba_rms_norm=True,
+                                                  mamba_proj_bias=True, projectors_bias=True, attention_bias=True), []),
+        "nemotron_h": (T.NemotronHConfig(**SIZES, **NEMOTRON, layers_block_type=[linear, "mlp", full, linear, "mlp"]), []),
+        "nemotron_h_moe": (T.NemotronHConfig(
+            **SIZES, **NEMOTRON, layers_block_type=[linear, "moe", full, "moe"], n_routed_experts=6, num_experts_per_tok=2,
+            moe_intermediate_size=48, moe_shared_expert_intermediate_size=80, routed_scaling_factor=1.5), []),
+        "nemotron_h_groups": (T.NemotronHConfig(
+            **SIZES, **NEMOTRON, layers_block_type=["mlp", "moe", linear, full], n_routed_experts=8, num_experts_per_tok=2, n_group=4,
+            topk_group=2, moe_intermediate_size=48, moe_shared_expert_intermediate_size=80, mlp_bias=True), []),
+        "bamba": (T.BambaConfig(**SIZES, **MIXER, attn_layer_indices=[1]), []),
+        "jamba": (T.JambaConfig(**SIZES | dict(num_hidden_layers=4), attn_layer_period=3, attn_layer_offset=1, num_experts=4,
+                                mamba_d_state=8), []),
+        "jamba_dense": (T.JambaConfig(**SIZES, attn_layer_period=3, attn_layer_offset=2, num_experts=1, mamba_d_state=8,
+                                      mamba_dt_rank=5, tie_word_embeddings=True), []),
         "mamba": (T.MambaConfig(vocab_size=VOCAB, hidden_size=64, state_size=8, num_hidden_layers=3, eos_token_id=1,
                                 bos_token_id=0), []),
     }
@@ -195,7 +232,7 @@ def make(config, folder, spread=1.5):
     model = kind.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
     with torch.no_grad():
         for name, w in list(model.named_parameters()) + list(model.named_buffers()):
-            if "inv_freq" in name or w.dim() == 0 or not w.is_floating_point() or "A_log" in name:
+            if "inv_freq" in name or "mup_vector" in name or w.dim() == 0 or not w.is_floating_point() or "A_log" in name:
                 continue
             if w.dim() == 1:
                 w += 0.2 * torch.randn_like(w)
@@ -295,7 +332,7 @@ def compare(name, config, options, binary, device, folder, tenon):
     if gguf is not None:
         errors.append(gguf)
     same = [np.array_equal(decode, company), np.array_equal(prefill, decode), np.array_equal(pieces, decode[6::7])]
-    recurrent = config.model_type == "mamba"  # has no such cache
+    recurrent = config.model_type in ("mamba", "mamba2")  # have no such cache
     good = max(errors) <= LIMIT and scale > 0.1 and (half <= LIMIT if recurrent else LIMIT / 10 < half <= HALF_LIMIT)
     print(f"{'ok ' if good else 'BAD'} {name}: error of prefill {errors[0]:.1e}, decode {errors[1]:.1e}, pieces "
           f"{errors[2]:.1e}, among others {errors[3]:.1e} of {scale:.2f}; bits equal to decode: among others {same[0]}, "

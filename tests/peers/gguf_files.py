@@ -30,6 +30,7 @@ transformers.logging.set_verbosity_error()
 TENON = sys.argv[1]
 SMALL = dict(hidden_size=256, intermediate_size=512, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
              vocab_size=320, max_position_embeddings=512, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+NOT_OF_MAMBA2 = ("max_position_embeddings", "num_attention_heads", "num_key_value_heads")
 LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=64)
 LONG = dict(rope_type="longrope", rope_theta=10000.0, long_factor=[1.0 + i / 8 for i in range(32)], short_factor=[1.0] * 32,
@@ -39,6 +40,8 @@ LATENT = dict(num_key_value_heads=4, q_lora_rank=64, kv_lora_rank=32, qk_nope_he
               n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=96, first_k_dense_replace=1, n_shared_experts=2)
 LINEAR = dict(head_dim=64, linear_key_head_dim=32, linear_value_head_dim=32, linear_num_key_heads=2, linear_num_value_heads=6)
 EXPERTS = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=96, shared_expert_intermediate_size=160)
+MIXER = dict(mamba_n_heads=8, mamba_d_head=64, mamba_d_state=16, mamba_n_groups=2)
+HYBRID = MIXER | dict(num_local_experts=0, layer_types=["mamba", "attention", "mamba", "mamba"])
 MODELS = {
     "llama": [dict(), dict(tie_word_embeddings=True, rope_parameters=LLAMA3), dict(attention_bias=True, head_dim=32)],
     "mistral": [dict(sliding_window=64, head_dim=64)],
@@ -80,6 +83,18 @@ MODELS = {
                       moe_intermediate_size=96)],
     "gpt2": [dict(n_embd=64, n_layer=3, n_head=4, n_positions=64, n_inner=80)],
     "mamba": [dict(state_size=8, layer_norm_epsilon=1e-6), dict(tie_word_embeddings=False, time_step_rank=24)],
+    "mamba2": [dict(state_size=16, num_heads=8, head_dim=64, n_groups=2), dict(state_size=16, num_heads=16, head_dim=32, n_groups=1,
+                                                                              tie_word_embeddings=True)],
+    "granitemoehybrid": [HYBRID | dict(shared_intermediate_size=512, position_embedding_type="rope"),
+                         HYBRID | dict(shared_intermediate_size=384, embedding_multiplier=12.0)],
+    "falcon_h1": [MIXER | dict(mamba_d_ssm=384, mamba_d_head=48, mamba_rms_norm=True, mamba_norm_before_gate=False, head_dim=32),
+                  MIXER | dict(mamba_d_ssm=512)],
+    "nemotron_h": [dict(layers_block_type=["linear_attention", "mlp", "full_attention", "linear_attention"], head_dim=64, n_groups=2,
+                        mamba_num_heads=6, mamba_head_dim=32, ssm_state_size=16),
+                   dict(layers_block_type=["linear_attention", "moe", "full_attention", "moe"], head_dim=64, n_groups=2,
+                        mamba_num_heads=6, mamba_head_dim=32, ssm_state_size=16, n_routed_experts=4, num_experts_per_tok=2,
+                        moe_intermediate_size=96, moe_shared_expert_intermediate_size=160)],
+    "jamba": [dict(attn_layer_period=3, attn_layer_offset=1, num_experts=4, mamba_d_state=8)],
     "deepseek_v2": [LATENT, LATENT | dict(q_lora_rank=None, n_group=4, topk_group=2, topk_method="group_limited_greedy",
                                           routed_scaling_factor=1.5)],
     "deepseek_v3": [LATENT | dict(n_group=4, topk_group=2), LATENT | dict(n_group=1, topk_group=1, n_shared_experts=1,
@@ -100,7 +115,8 @@ def tenon(*words):
 
 def make(folder, kind, fields, dtype=torch.float32, **how):
     torch.manual_seed(1)
-    config = transformers.AutoConfig.for_model(kind, **{**SMALL, **fields})
+    small = {k: v for k, v in SMALL.items() if kind != "mamba2" or k not in NOT_OF_MAMBA2}
+    config = transformers.AutoConfig.for_model(kind, **{**small, **fields})
     model = transformers.AutoModelForCausalLM.from_config(config).to(dtype)
     with torch.no_grad():  # norms and biases start as constants
         for name, p in model.named_parameters():

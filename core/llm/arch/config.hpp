@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,9 +50,27 @@ struct LatentConfig {
   int64_t nope_dim = 0, rope_dim = 0, v_dim = 0;
 };
 
+// The norm behind the recurrence of Mamba-2, and the gate beside it.
+enum class MixerNorm : uint8_t { behind_gate, before_gate, none };
+
+// The mixers of Mamba, and of Mamba-2 if there are heads.
 struct MambaConfig {
-  int64_t inner = 0, state_size = 0, conv_width = 0, dt_rank = 0;
+  int64_t inner = 0, state_size = 0, conv_width = 0;
+  int64_t dt_rank = 0;  // Mamba
   bool conv_bias = true, bias = false;
+  bool inner_norms = false;  // Mamba: norms of dt, b and c
+  double norm_eps = 0;       // of norms inside of the mixer
+  int64_t heads = 0, groups = 1;
+  bool out_bias = false;  // Mamba-2: bias is that of in_proj
+  MixerNorm norm = MixerNorm::behind_gate;
+  double least_step = 0, most_step = std::numeric_limits<double>::infinity();
+  double in_scale = 1;                   // of what the mixer reads
+  std::vector<double> part_scales = {};  // of z, x, b, c and dt; empty: 1
+};
+
+// Factors of Falcon-H1.
+struct FalconScales {
+  double mixer = 1, attention_in = 1, attention_out = 1, key = 1, gate = 1, down = 1;
 };
 
 // Linear attention by the gated delta rule (Qwen3-Next, Qwen3.5). key_heads = 0: the model has none.
@@ -100,6 +119,7 @@ struct ModelConfig {
   std::vector<bool> local = {};     // per layer: has the window
   std::vector<bool> sparse = {};    // per layer: has experts
   std::vector<bool> no_rope = {};   // per layer: q and k are not rotated; empty: all are
+  std::string pattern = {};         // Nemotron-H: a letter for each layer
   // Per layer: has a state of constant size in place of keys and values; empty: none has.
   std::vector<bool> recurrent_layers = {};
   double attention_scale = 0;  // 0: 1/sqrt(head_dim)
@@ -112,6 +132,7 @@ struct ModelConfig {
   MambaConfig mamba{};
   DeltaConfig delta{};
   ShortConvConfig short_conv{};
+  FalconScales falcon{};
   Quantization quantization{};
   tenon_dtype dtype = f32;               // that the file names: f32, f16 or bf16
   std::vector<int64_t> end_tokens = {};  // eos_token_id
@@ -126,9 +147,8 @@ struct ModelConfig {
   }
   // Has layers with keys and values.
   bool attends() const {
-    return mamba.inner == 0 &&
-           (recurrent_layers.empty() ||
-            std::ranges::find(recurrent_layers, false) != recurrent_layers.end());
+    return heads > 0 && (recurrent_layers.empty() ||
+                         std::ranges::find(recurrent_layers, false) != recurrent_layers.end());
   }
 };
 

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+
+#include "llm/json_text.hpp"
 
 namespace tenon::llm {
 namespace {
@@ -120,6 +123,22 @@ std::vector<double> ConfigReader::numbers(std::string_view key) {
   if (!j->is_array() || !std::ranges::all_of(*j, [](const Json& e) { return e.is_number(); }))
     wrong_form(key, "a list of numbers");
   return j->get<std::vector<double>>();
+}
+
+std::vector<double> ConfigReader::limits(std::string_view key) {
+  const Json* const j = find(key);
+  if (!j) return {};
+  std::vector<double> out;
+  if (!j->is_array()) wrong_form(key, "a list of numbers");
+  for (const Json& e : *j) {
+    if (e.is_number())
+      out.push_back(e.get<double>());
+    else if (e == tagged_float("Infinity"))
+      out.push_back(std::numeric_limits<double>::infinity());
+    else
+      wrong_form(key, "a list of numbers");
+  }
+  return out;
 }
 
 std::vector<int64_t> ConfigReader::integers(std::string_view key) {

@@ -34,6 +34,7 @@ class ConfigReader {
   bool flag(std::string_view key, std::optional<bool> otherwise = {});
   std::string text(std::string_view key, std::optional<std::string> otherwise = {});
   std::vector<double> numbers(std::string_view key);     // empty if absent
+  std::vector<double> limits(std::string_view key);      // numbers; one may be infinite
   std::vector<int64_t> integers(std::string_view key);   // empty if absent; one number is a list
   std::vector<std::string> texts(std::string_view key);  // empty if absent
   std::optional<ConfigReader> object(

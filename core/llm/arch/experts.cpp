@@ -118,10 +118,12 @@ Value experts(Step& p, Value x, const ExpertNames& names, Value residual) {
   const auto without_weight = [&](const std::string& which) {
     return biased(product(repeated, which, m.ffn, c.dim, {}), which, m.ffn, {});
   };
-  const Value gate = without_weight(names.gate), up = without_weight(names.up);
+  const Value gate = names.gate.empty() ? Value{} : without_weight(names.gate),
+              up = without_weight(names.up);
   const std::string act = names.experts + ".act";
-  const Value inner =
-      m.gate_limit > 0 ? limited(p, gate, up, act) : p.gated(gate, up, c.activation, act);
+  const Value inner = !gate              ? p.activated(up, c.activation, act)
+                      : m.gate_limit > 0 ? limited(p, gate, up, act)
+                                         : p.gated(gate, up, c.activation, act);
   const Value y =
       biased(product(inner, names.down, c.dim, m.ffn, weight), names.down, c.dim, weight);
   const Value sum =

@@ -18,15 +18,18 @@ extern const Architecture kGptNeox;                                         // n
 extern const Architecture kGptOss;                                          // gpt_oss.cpp
 extern const Architecture kMixtral;                                         // mixtral.cpp
 extern const Architecture kDeepseekV2, kDeepseekV3;                         // deepseek.cpp
-extern const Architecture kGranite, kGraniteMoe;                            // granite.cpp
+extern const Architecture kGranite, kGraniteMoe, kGraniteHybrid;            // granite.cpp
 extern const Architecture kSmolLm3;                                         // smollm.cpp
 extern const Architecture kOlmo2, kOlmo3, kOlmoe;                           // olmo.cpp
-extern const Architecture kMamba;                                           // mamba.cpp
+extern const Architecture kMamba, kMamba2;                                  // mamba.cpp
 extern const Architecture kCohere, kCohere2;                                // cohere.cpp
 extern const Architecture kStableLm;                                        // stablelm.cpp
 extern const Architecture kStarcoder2, kNemotron, kArcee;                   // starcoder.cpp
 extern const Architecture kGlm, kGlm4, kGlm4Moe;                            // glm.cpp
 extern const Architecture kExaone4;                                         // exaone.cpp
 extern const Architecture kHunyuan;                                         // hunyuan.cpp
+extern const Architecture kFalconH1;                                        // falcon_h1.cpp
+extern const Architecture kNemotronH;                                       // nemotron_h.cpp
+extern const Architecture kJamba, kBamba;                                   // jamba.cpp
 
 }  // namespace tenon::llm

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Granite: Llama with factors on the embedding, the scores, what each part of a layer adds, and the
-// logits; with an MLP or with experts.
+// logits; with an MLP or with experts. In the hybrid Granite, most layers have a mixer of Mamba-2 in
+// place of attention.
+#include <algorithm>
+
 #include "llm/arch/families.hpp"
+#include "llm/arch/mamba_mixer.hpp"
 
 namespace tenon::llm {
 namespace {
@@ -24,6 +28,27 @@ void read_moe(ConfigReader& r, ModelConfig& c) {
   c.moe.ffn = c.ffn;
 }
 
+void read_hybrid(ConfigReader& r, ModelConfig& c) {
+  read(r, c);
+  if (c.mlp_bias) r.refuse("mlp_bias", "false");
+  if (!read_mixer_layers(r, c)) c.recurrent_layers.assign(static_cast<size_t>(c.layers), true);
+  read_mamba2(r, c);
+  if (std::ranges::none_of(c.recurrent_layers, [](bool mixes) { return mixes; })) c.mamba = {};
+  const std::string positions = r.text("position_embedding_type", "nope");
+  if (positions != "rope" && positions != "nope")
+    r.refuse("position_embedding_type", "'rope', 'nope' or null");
+  if (positions == "nope") c.no_rope.assign(static_cast<size_t>(c.layers), true);
+  if (r.text("normalization_function", "rmsnorm") != "rmsnorm")
+    r.refuse("normalization_function", "'rmsnorm'");
+  c.moe.shared_ffn = r.size("shared_intermediate_size", 1024);
+  if (const int64_t experts = r.integer("num_local_experts", 8); experts != 0) {
+    c.moe.experts = r.size("num_local_experts", 8, 1 << 16);
+    c.moe.per_token = r.size("num_experts_per_tok", 2, c.moe.experts);
+    c.moe.ffn = c.ffn;
+  }
+  r.ignore({"num_experts_per_tok", "init_method"});
+}
+
 Value attention(Step& p, Value normed, int64_t layer, const std::string& name, Value residual) {
   const Value more = decoder_attention(p, normed, layer, name, {});
   return p.binary("add", residual, p.scaled(more, p.c.residual_scale));
@@ -34,17 +59,57 @@ Value mlp(Step& p, Value normed, int64_t, const std::string& name, Value residua
   return p.binary("add", residual, p.scaled(more, p.c.residual_scale));
 }
 
-Value mixture(Step& p, Value normed, int64_t, const std::string& layer_name, Value residual) {
+Value chosen_experts(Step& p, Value normed, const std::string& layer_name) {
   const std::string name = layer_name + ".block_sparse_moe";
-  const Value more = experts(p, normed,
-                             {.router = name + ".router.layer",
-                              .experts = name + ".experts",
-                              .gate = "gate_proj",
-                              .up = "up_proj",
-                              .down = "down_proj"},
-                             {});
+  return experts(p, normed,
+                 {.router = name + ".router.layer",
+                  .experts = name + ".experts",
+                  .gate = "gate_proj",
+                  .up = "up_proj",
+                  .down = "down_proj"},
+                 {});
+}
+
+Value mixture(Step& p, Value normed, int64_t, const std::string& name, Value residual) {
+  return p.binary("add", residual, p.scaled(chosen_experts(p, normed, name), p.c.residual_scale));
+}
+
+Value mixer_or_attention(Step& p, Value normed, int64_t layer, const std::string& name,
+                         Value residual) {
+  if (!p.c.recurrent_layers[static_cast<size_t>(layer)])
+    return attention(p, normed, layer, name, residual);
+  const Value more = mamba2_mixer(p, normed, name + ".mamba", std::to_string(layer), {});
   return p.binary("add", residual, p.scaled(more, p.c.residual_scale));
 }
+
+// The MLP that all tokens use. Folders have gate and up in one matrix.
+Value shared_mlp(Step& p, Value x, const std::string& name) {
+  const ModelConfig& c = p.c;
+  const int64_t ffn = c.moe.shared_ffn;
+  Value gate, up;
+  if (p.weights.has(name + ".gate_proj.weight")) {
+    const std::vector<Value> both =
+        p.project_all(x, {name + ".gate_proj", name + ".up_proj"}, c.dim, {ffn, ffn});
+    gate = both[0], up = both[1];
+  } else {
+    gate = p.project(x, name + ".input_linear", c.dim, 2 * ffn);
+    if (!is_gate(c.activation)) {
+      const std::vector<int64_t> leading = {p.s.batch, p.s.time};
+      up = p.part(gate, leading, ffn, ffn);
+      gate = p.part(gate, leading, 0, ffn);
+    }
+  }
+  return p.project(p.gated(gate, up, c.activation, name + ".act"), name + ".output_linear", ffn,
+                   c.dim);
+}
+
+Value shared_and_chosen(Step& p, Value normed, int64_t, const std::string& name, Value residual) {
+  Value more = shared_mlp(p, normed, name + ".shared_mlp");
+  if (p.c.moe.experts > 0) more = p.binary("add", more, chosen_experts(p, normed, name));
+  return p.binary("add", residual, p.scaled(more, p.c.residual_scale));
+}
+
+Value hybrid_hidden(Step& p) { return decoder_layers(p, mixer_or_attention, shared_and_chosen); }
 
 Value moe_hidden(Step& p) { return decoder_layers(p, attention, mixture); }
 
@@ -54,6 +119,9 @@ Value hidden(Step& p) { return decoder_layers(p, attention, mlp); }
 
 const Architecture kGraniteMoe = {
     "granitemoe", "GraniteMoeForCausalLM", read_moe, moe_hidden, decoder_norm, decoder_head};
+const Architecture kGraniteHybrid = {"granitemoehybrid", "GraniteMoeHybridForCausalLM",
+                                     read_hybrid,        hybrid_hidden,
+                                     decoder_norm,       decoder_head};
 const Architecture kGranite = {"granite", "GraniteForCausalLM", read,
                                hidden,    decoder_norm,         decoder_head};
 

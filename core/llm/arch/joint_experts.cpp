@@ -338,7 +338,7 @@ JointLayout joint_layout(std::string_view model_type) {
   if (model_type == "gpt_oss") return JointLayout::turns;
   if (model_type == "qwen3_moe") return JointLayout::half_columns;
   if (model_type == "qwen3_5_moe_text") return JointLayout::half_rows_by_name;
-  return model_type == "granitemoe" ? JointLayout::half_rows : JointLayout::none;
+  return model_type.starts_with("granitemoe") ? JointLayout::half_rows : JointLayout::none;
 }
 
 bool is_joint(std::string_view tensor) {

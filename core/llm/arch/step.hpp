@@ -281,7 +281,8 @@ Value plain_mlp(Step& step, Value x, const std::string& name, const std::string&
 Value decoder_norm(Step& step, Value x);  // the last one
 Value decoder_head(Step& step, Value normed);
 
-// Where the weights of experts are: prefix.<expert>.<gate>.weight and so on.
+// Where the weights of experts are: prefix.<expert>.<gate>.weight and so on. gate: empty if they have
+// none.
 struct ExpertNames {
   std::string router, experts, gate, up, down;
   std::string correction = router + ".e_score_correction_bias";  // of the scores, for the choice

@@ -77,6 +77,19 @@ std::vector<int64_t> changed_dims(Change change, const std::vector<int64_t>& dim
     if (dims.size() != 2 || dims[0] != 1) wrong(name, "one row");
     return {dims[1]};
   }
+  if (change == Change::column || change == Change::exponent_column) {
+    if (dims.size() != 1) wrong(name, "one axis");
+    return {dims[0], 1};
+  }
+  if (change == Change::groups) {
+    if (dims.size() != 1 || dims[0] % rows.groups != 0)
+      wrong(name, "one axis of " + std::to_string(rows.groups) + " groups");
+    return {rows.groups, dims[0] / rows.groups};
+  }
+  if (change == Change::first_half || change == Change::second_half) {
+    if (dims.size() != 2 || dims[0] % 2 != 0) wrong(name, "two halves of rows");
+    return {dims[0] / 2, dims[1]};
+  }
   if (change == Change::by_part) check_parts(dims, rows.heads, name);
   if (change == Change::of_qkv || change == Change::of_gate) {
     const LinearHeads& h = rows.linear;
@@ -96,8 +109,11 @@ std::vector<int64_t> changed_dims(Change change, const std::vector<int64_t>& dim
 std::vector<float> changed(Change change, std::vector<float> numbers,
                            const std::vector<int64_t>& dims, const HeadRows& rows) {
   if (is_turned(change, dims)) return turned(numbers, dims[0], dims[1]);
-  if (change == Change::exponent)
+  if (change == Change::exponent || change == Change::exponent_column)
     for (float& v : numbers) v = -std::exp(v);
+  const auto half = numbers.begin() + static_cast<ptrdiff_t>(numbers.size() / 2);
+  if (change == Change::first_half) return {numbers.begin(), half};
+  if (change == Change::second_half) return {half, numbers.end()};
   if (change == Change::by_part) return swapped(numbers, rows.heads, 3);
   if (change == Change::of_qkv || change == Change::of_gate) {
     std::vector<float> out;
@@ -135,6 +151,14 @@ std::vector<int64_t> dims_back(Change change, const std::vector<int64_t>& dims,
     if (dims.size() != 1) wrong(name, "one axis, or one row");
     return {1, dims[0]};
   }
+  if (change == Change::column || change == Change::exponent_column) {
+    if (dims.size() != 2 || dims[1] != 1) wrong(name, "two axes, the second one of 1");
+    return {dims[0]};
+  }
+  if (change == Change::groups) {
+    if (dims.size() != 2) wrong(name, "two axes");
+    return {dims[0] * dims[1]};
+  }
   return dims;
 }
 
@@ -146,7 +170,7 @@ std::vector<float> changed_back(Change change, std::vector<float> numbers,
     check_parts(dims, rows.heads, name);
     return swapped(numbers, 3, rows.heads);
   }
-  if (change == Change::exponent) {
+  if (change == Change::exponent || change == Change::exponent_column) {
     if (!std::ranges::all_of(numbers, [](float v) { return v < 0; }))
       throw Error(TENON_NUMERIC_ERROR, "tensor '" + name + "': expected numbers below 0");
     for (float& v : numbers) v = std::log(-v);
@@ -201,6 +225,13 @@ std::vector<float> joined_linear(const std::vector<float>& qkv, const std::vecto
     from += r.count * columns;
   }
   return out;
+}
+
+std::vector<int64_t> stacked_dims(const std::vector<int64_t>& first,
+                                  const std::vector<int64_t>& second, const std::string& name) {
+  if (first.size() != 2 || first != second)
+    wrong(name, "a matrix, and one of the same dims for the other half");
+  return {2 * first[0], first[1]};
 }
 
 std::vector<int64_t> joined_dims(const std::vector<int64_t>& keys,

@@ -16,9 +16,10 @@ struct LinearHeads {
   int64_t rows_of_keys() const { return 2 * key_heads * key_dim; }  // of q and k
   int64_t rows_of_values() const { return value_heads * value_dim; }
 };
-// Rows of kv_b_proj that belong to each head: those of keys, then those of values.
+// Rows of kv_b_proj that belong to each head: those of keys, then those of values. groups: of the norm
+// of a mixer.
 struct HeadRows {
-  int64_t heads = 0, keys = 0, values = 0;
+  int64_t heads = 0, keys = 0, values = 0, groups = 1;
   LinearHeads linear{};
 };
 
@@ -49,6 +50,9 @@ std::vector<int64_t> joined_dims_of_linear(const std::vector<int64_t>& qkv,
 std::vector<float> joined_linear(const std::vector<float>& qkv, const std::vector<float>& gate,
                                  const LinearHeads& heads);
 
+// The two halves of the rows of a matrix as one; both have `dims`.
+std::vector<int64_t> stacked_dims(const std::vector<int64_t>& first,
+                                  const std::vector<int64_t>& second, const std::string& name);
 // kv_b_proj [heads * (rows of keys + rows of values), rank] of keys [heads, rank, rows] and values
 // [heads, rows, rank].
 std::vector<int64_t> joined_dims(const std::vector<int64_t>& keys,

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "llm/files/config_keys.hpp"
+#include "llm/files/mixer_keys.hpp"
 #include "llm/files/own_keys.hpp"
 #include "llm/json_text.hpp"
 
@@ -21,7 +22,10 @@ class Reader {
     out_["dtype"] = dtype;
     out_["vocab_size"] = vocabulary();
     out_["tie_word_embeddings"] = !model_.has_tensor("output.weight");
-    if (!read_own_keys(model_, family_, file_, out_)) read_decoder();
+    if (family_.hybrid)
+      read_mixer_keys(model_, family_, file_, out_);
+    else if (!read_own_keys(model_, family_, file_, out_))
+      read_decoder();
     token_ids();
     return std::move(out_);
   }

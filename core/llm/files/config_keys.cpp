@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "llm/files/hybrid_keys.hpp"
+#include "llm/files/mixer_keys.hpp"
 #include "llm/files/own_keys.hpp"
 
 namespace tenon::llm::files {
@@ -370,7 +371,8 @@ RopeConfig read_rope(const Json& config, const std::string& file) {
 }
 
 void set_config_keys(GgufWriter& out, const Family& family, const Json& config,
-                     const std::string& file) {
+                     const std::string& file, const ModelConfig* engine) {
+  if (family.hybrid) return set_mixer_keys(out, family, *engine, config, file);
   Keys(out, family, config, file).set_all();
 }
 

@@ -25,8 +25,9 @@ struct RopeConfig {
 RopeConfig read_rope(const Json& config, const std::string& file);
 
 // Sets the keys of the architecture. Throws TENON_UNSUPPORTED for a field that GGUF has no key for.
+// engine: the configuration as the engine reads it, which hybrid families need.
 void set_config_keys(GgufWriter& out, const Family& family, const Json& config,
-                     const std::string& file);
+                     const std::string& file, const ModelConfig* engine = nullptr);
 // The tensors of scaled frequencies; empty for most models.
 std::vector<RopeTensor> rope_tensors(const Json& config, const std::string& file);
 

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "llm/files/family_names.hpp"
+#include "llm/files/mixer_names.hpp"
 
 namespace tenon::llm::files {
 namespace {
@@ -235,6 +236,48 @@ constexpr Family kFamilies[] = {
      .experts = kLfm2Experts,
      .tied = true,
      .eps = "norm_eps"},
+    {.model_type = "mamba2",
+     .architecture = "Mamba2ForCausalLM",
+     .gguf = "mamba2",
+     .names = kMamba2,
+     .hybrid = true},
+    {.model_type = "granitemoehybrid",
+     .architecture = "GraniteMoeHybridForCausalLM",
+     .gguf = "granitehybrid",
+     .names = kGraniteHybrid,
+     .permuted = true,
+     .hybrid = true},
+    {.model_type = "granitemoehybrid",
+     .architecture = "GraniteMoeHybridForCausalLM",
+     .gguf = "granitehybrid",
+     .names = kGraniteHybridMoe,
+     .experts = kGraniteExperts,
+     .permuted = true,
+     .hybrid = true},
+    {.model_type = "falcon_h1",
+     .architecture = "FalconH1ForCausalLM",
+     .gguf = "falcon-h1",
+     .names = kFalconH1,
+     .hybrid = true},
+    {.model_type = "nemotron_h",
+     .architecture = "NemotronHForCausalLM",
+     .gguf = "nemotron_h",
+     .names = kNemotronH,
+     .activation = "relu2",
+     .hybrid = true},
+    {.model_type = "nemotron_h",
+     .architecture = "NemotronHForCausalLM",
+     .gguf = "nemotron_h_moe",
+     .names = kNemotronHMoe,
+     .experts = kNemotronHExperts,
+     .activation = "relu2",
+     .hybrid = true},
+    {.model_type = "jamba",
+     .architecture = "JambaForCausalLM",
+     .gguf = "jamba",
+     .names = kJamba,
+     .experts = kJambaExperts,
+     .hybrid = true},
     // The text of models that also read images.
     {.model_type = "qwen2", .architecture = "Qwen2ForCausalLM", .gguf = "qwen2vl", .names = kLlama},
     {.model_type = "qwen3", .architecture = "Qwen3ForCausalLM", .gguf = "qwen3vl", .names = kQwen3},
@@ -252,6 +295,21 @@ const Family& family_of_folder(const std::string& model_type, const std::string&
               file + ": model_type '" + model_type + "' cannot be converted; expected " + known);
 }
 
+const Family& family_of(const ModelConfig& config, const std::string& file) {
+  const std::string type(config.architecture->model_type);
+  const bool attention_alone = type == "granitemoehybrid" && !config.recurrent();
+  if (attention_alone)
+    throw Error(TENON_UNSUPPORTED, file +
+                                       ": 'layer_types': a model of attention alone has no form "
+                                       "in GGUF for model_type 'granitemoehybrid'; expected "
+                                       "some layers of 'mamba'");
+  const Family& first = family_of_folder(type, file);
+  for (const Family& f : kFamilies)
+    if (f.hybrid && f.model_type == type && f.experts.empty() == (config.moe.experts == 0))
+      return f;
+  return first;
+}
+
 const Family& family_of_gguf(const Gguf& model, const std::string& file) {
   if (!model.has("general.architecture"))
     throw Error(TENON_CORRUPT, file + ": key 'general.architecture' is missing");
@@ -267,6 +325,9 @@ const Family& family_of_gguf(const Gguf& model, const std::string& file) {
                             file);
   if (architecture == "olmo2" && has("olmo2.attention.sliding_window"))
     return family_of_folder("olmo3", file);
+  if (architecture == "granitehybrid" && has("granitehybrid.expert_count"))
+    for (const Family& f : kFamilies)
+      if (f.gguf == architecture && !f.experts.empty()) return f;
   constexpr int64_t kSigmoid = 2;
   if (architecture == "deepseek2" && model.has("deepseek2.expert_gating_func") &&
       model.number<int64_t>("deepseek2.expert_gating_func") == kSigmoid)

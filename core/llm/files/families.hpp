@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "llm/arch/config.hpp"
 #include "tenon/tenon.hpp"
 
 namespace tenon::llm::files {
@@ -18,13 +19,18 @@ enum class Layers : uint8_t { all, dense, sparse, attention, recurrent };
 // How the content in GGUF differs from that in the folder.
 enum class Change : uint8_t {
   none,
-  turned,    // [inputs, outputs] in the folder, [outputs, inputs] in GGUF
-  exponent,  // the folder has the logarithm of the negated numbers
-  flat,      // the folder has an axis of 1 in the middle
-  row,       // [1, columns] in the folder, [columns] in GGUF
-  by_part,   // rows of q, k and v of each head in the folder; all of q, all of k, all of v in GGUF
-  keys,      // of each head, the rows of keys of kv_b_proj, turned: [heads, rank, rows]
-  values,    // of each head, the rows of values of kv_b_proj: [heads, rows, rank]
+  turned,           // [inputs, outputs] in the folder, [outputs, inputs] in GGUF
+  exponent,         // the folder has the logarithm of the negated numbers
+  flat,             // the folder has an axis of 1 in the middle
+  row,              // [1, columns] in the folder, [columns] in GGUF
+  column,           // [rows] in the folder, [rows, 1] in GGUF
+  exponent_column,  // the folder has the logarithm of the negated numbers, [rows]; [rows, 1] in GGUF
+  groups,           // [columns] in the folder, [groups, columns of each] in GGUF
+  first_half,       // the upper half of the rows of the folder's matrix
+  second_half,      // the lower half
+  by_part,  // rows of q, k and v of each head in the folder; all of q, all of k, all of v in GGUF
+  keys,     // of each head, the rows of keys of kv_b_proj, turned: [heads, rank, rows]
+  values,   // of each head, the rows of values of kv_b_proj: [heads, rows, rank]
   both_halves,  // kv_b_proj as it is, in old files; not written
   of_qkv,       // the rows of q, k and v of in_proj_qkvz: all of q, all of k, all of v
   of_gate,      // its other rows
@@ -68,9 +74,13 @@ struct Family {
   std::string_view eps = "rms_norm_eps";
   std::string_view activation = "silu";  // the only one that GGUF has for the family
   double rope_part = 0;  // of a head that is rotated unless config.json says so; 0: always all
+  bool hybrid = false;   // the engine's configuration says what each layer has
 
   // Folders have the matrices of all experts in one tensor: see joint_experts.hpp.
-  bool joint_experts() const { return gguf == "gpt-oss" || gguf == "granitemoe"; }
+  bool joint_experts() const {
+    return gguf == "gpt-oss" || gguf == "granitemoe" ||
+           (gguf == "granitehybrid" && !experts.empty());
+  }
   bool is_gemma() const { return gguf.starts_with("gemma"); }
   // Layers in front may have no experts.
   bool has_dense_layers() const {
@@ -90,6 +100,9 @@ struct Family {
 
 // Throws TENON_UNSUPPORTED with the list of families.
 const Family& family_of_folder(const std::string& model_type, const std::string& file);
+// The same for models of one model_type that have different families: those with experts, and those of
+// attention alone.
+const Family& family_of(const ModelConfig& config, const std::string& file);
 // Of a file: by general.architecture, and experts and a window tell Mixtral and Mistral from Llama.
 // Throws TENON_CORRUPT without that key, and TENON_UNSUPPORTED with the list of architectures.
 const Family& family_of_gguf(const Gguf& model, const std::string& file);

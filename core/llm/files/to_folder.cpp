@@ -27,7 +27,7 @@ struct Planned {
   bool minus_one = false, changes = false;
   Change change = Change::none;
   Order order = Order::same;
-  std::string values{};  // the other part of kv_b_proj or in_proj_qkvz; the source is the first
+  std::string values{};  // the other part of what the source is a part of
   bool as_is() const {
     return heads == 0 && !minus_one && change == Change::none && order == Order::same;
   }
@@ -99,15 +99,18 @@ class ToFolder {
         if (!model_.has_tensor(source)) continue;
         const GgufTensor t = model_.tensor(source);
         used.insert(t.name);
-        // A part of the tensor of keys, or of that of q, k and v.
-        if (pair.change == Change::values || pair.change == Change::of_gate) continue;
+        // A part of the tensor of keys, of that of q, k and v, or of the first half.
+        if (pair.change == Change::values || pair.change == Change::of_gate ||
+            pair.change == Change::second_half)
+          continue;
         Planned p{
             .name = numbered(pair.folder, layer) + std::string(end),
             .source = source,
             .dims = dims_back(pair.change, t.dims, source),
             .change = pair.change,
             .order = rows_.linear.value_heads > rows_.linear.key_heads ? pair.order : Order::same};
-        if (p.dims.size() == 1 && p.change != Change::exponent && p.change != Change::by_part)
+        if (p.dims.size() == 1 && p.change != Change::exponent &&
+            p.change != Change::exponent_column && p.change != Change::by_part)
           p.change = Change::none;  // a bias
         if (pair.change == Change::keys) {
           p.change = pair.change;
@@ -118,6 +121,12 @@ class ToFolder {
           p.values = numbered("blk.*.attn_gate.weight", layer);
           p.dims =
               joined_dims_of_linear(t.dims, model_.tensor(p.values).dims, rows_.linear, source);
+        }
+        if (pair.change == Change::first_half) {
+          // ffn_gate.weight, ffn_gate_shexp.weight
+          p.values = source;
+          p.values.replace(p.values.find("ffn_gate"), 8, "ffn_up");
+          p.dims = stacked_dims(t.dims, model_.tensor(p.values).dims, source);
         }
         if (family_.permuted && pair.gguf.ends_with("attn_q")) p.heads = heads_;
         if (family_.permuted && pair.gguf.ends_with("attn_k")) p.heads = kv_heads_;
@@ -194,8 +203,11 @@ class ToFolder {
       if (!p.values.empty()) {
         const GgufTensor v = decodable(p.values);
         const std::vector<float> others = gguf_decode<float>(gguf_format(v.type), v.data);
-        numbers = p.change == Change::of_qkv ? joined_linear(numbers, others, rows_.linear)
-                                             : joined_halves(numbers, t.dims, others, v.dims);
+        if (p.change == Change::first_half)
+          numbers.insert(numbers.end(), others.begin(), others.end());
+        else
+          numbers = p.change == Change::of_qkv ? joined_linear(numbers, others, rows_.linear)
+                                               : joined_halves(numbers, t.dims, others, v.dims);
       } else {
         numbers = reordered(p.order, std::move(numbers), t.dims, rows_.linear, true, p.source);
         numbers = changed_back(p.change, std::move(numbers), t.dims, rows_, p.source);

@@ -18,8 +18,10 @@
 #include "llm/files/hybrid_keys.hpp"
 #include "llm/files/matrix.hpp"
 #include "llm/files/mix.hpp"
+#include "llm/files/mixer_keys.hpp"
 #include "llm/files/own_keys.hpp"
 #include "llm/files/tokenizer_keys.hpp"
+#include "llm/model_files.hpp"
 
 namespace tenon::llm::files {
 namespace {
@@ -32,17 +34,24 @@ struct Planned {
   std::vector<int64_t> dims{};
   GgufFormat format{};
   int64_t heads = 0;  // to permute; 0: as it is
-  bool plus_one = false, changes = false;
+  bool plus_one = false, changes = false, scales = false;
   Change change = Change::none;
   Order order = Order::same;
   tenon_dtype blocks = TENON_DTYPE_NONE;  // of all sources, which stay as they are
   bool as_is() const {
-    return heads == 0 && !plus_one && change == Change::none && order == Order::same;
+    return heads == 0 && !plus_one && !scales && change == Change::none && order == Order::same;
   }
 };
 
 std::string text_of(const TensorType& type) {
   return std::string(sdk::dtype_name(type.dtype)) + dims_text(type.dims);
+}
+
+const Family& family_of_files(const ModelFolder& folder) {
+  const std::string file = folder.config_file();
+  const Family& first =
+      family_of_folder(field<std::string>(folder.config(), "model_type", file).value_or(""), file);
+  return first.hybrid ? family_of(engine_config(folder), file) : first;
 }
 
 class ToGguf {
@@ -51,13 +60,13 @@ class ToGguf {
       : folder_(folder),
         config_(folder_.config()),
         config_file_(folder_.config_file()),
-        family_(family_of_folder(
-            field<std::string>(config_, "model_type", config_file_).value_or(""), config_file_)),
+        family_(family_of_files(folder_)),
         options_(options),
         out_(file) {
     mix_ = options.type.empty() ? folder_.own_type() : options.type;
+    if (family_.hybrid) engine_ = engine_config(folder_);
     const char* const layers = family_.gguf == "gpt2" ? "n_layer" : "num_hidden_layers";
-    model_.layers = need_size(config_, layers, config_file_);
+    model_.layers = engine_ ? engine_->layers : need_size(config_, layers, config_file_);
     if (model_.layers > 4096)
       throw Error(TENON_UNSUPPORTED, config_file_ + ": '" + layers + "' is " +
                                          std::to_string(model_.layers) + "; expected at most 4096");
@@ -71,7 +80,10 @@ class ToGguf {
     }
     recurrent_ = recurrent_layers(config_, family_, config_file_);
     rows_.linear = linear_heads(config_, family_, config_file_);
-    if (!family_.experts.empty()) {
+    if (engine_) {
+      rows_.groups = engine_->mamba.groups;
+      model_.experts = engine_->moe.experts;
+    } else if (!family_.experts.empty()) {
       const char* count = config_.contains("n_routed_experts")    ? "n_routed_experts"
                           : config_.contains("num_local_experts") ? "num_local_experts"
                                                                   : "num_experts";
@@ -99,7 +111,7 @@ class ToGguf {
              std::filesystem::path(folder_.path()).lexically_normal().filename().string());
     out_.set("general.file_type", file_type(mix_));
     out_.set("general.quantization_version", uint32_t{2});
-    set_config_keys(out_, family_, config_, config_file_);
+    set_config_keys(out_, family_, config_, config_file_, engine_ ? &*engine_ : nullptr);
     set_pooling();
     if (std::string note = set_tokenizer_keys(out_, folder_.path(), config_, options_.pre);
         !note.empty())
@@ -155,13 +167,11 @@ class ToGguf {
                           .format = gguf_format("F32")});
     }
     for (int64_t layer = 0; layer < model_.layers; ++layer) {
-      const Layers kind = layer < dense_layers_ ? Layers::dense : Layers::sparse;
       for (const NamePair& pair : family_.names)
         if (pair.folder.find('*') != pair.folder.npos && pair.change != Change::both_halves &&
-            pair.change != Change::old &&
-            (pair.layers == Layers::all || pair.layers == kind || pair.layers == mixer_of(layer)))
+            pair.change != Change::old && layer_has(pair.layers, layer))
           add(pair, layer);
-      if (kind == Layers::sparse)
+      if (layer_has(Layers::sparse, layer))
         for (const ExpertPair& pair : family_.experts) add_experts(pair, layer);
     }
     if (options_.changes) {
@@ -189,6 +199,7 @@ class ToGguf {
   // Tables that are computed; GPT-2's masks; layers that predict further tokens.
   bool is_harmless(const std::string& name) const {
     if (name.ends_with("rotary_emb.inv_freq") || folder_.is_empty_bias(name)) return true;
+    if (engine_ && is_harmless_tensor(name, *engine_)) return true;
     if (family_.gguf == "gpt2" || family_.gguf == "gptneox")
       return name.ends_with(".attention.bias") || name.ends_with(".attention.masked_bias") ||
              name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
@@ -197,6 +208,13 @@ class ToGguf {
     for (int64_t i = 0; i < more && i < 64; ++i)
       if (name.starts_with("model.layers." + std::to_string(model_.layers + i) + ".")) return true;
     return false;
+  }
+
+  bool layer_has(Layers part, int64_t layer) const {
+    if (part == Layers::all) return true;
+    if (engine_) return has_part(*engine_, part, layer);
+    return part == (layer < dense_layers_ ? Layers::dense : Layers::sparse) ||
+           part == mixer_of(layer);
   }
 
   void add(const NamePair& pair, int64_t layer) {
@@ -214,6 +232,7 @@ class ToGguf {
       p.dims = changed_dims(pair.change, entry->type.dims, rows_, name);
       if (p.dims.size() == 1 && p.change != Change::exponent && p.change != Change::by_part)
         p.change = Change::none;  // a bias
+      p.scales = family_.gguf == "falcon-h1";
       const bool q = pair.gguf.ends_with("attn_q"), k = pair.gguf.ends_with("attn_k");
       if (family_.permuted && (q || k)) {
         p.heads = need_size(config_, "num_attention_heads", config_file_);
@@ -254,7 +273,7 @@ class ToGguf {
     for (const char* part :
          {"ffn_gate_inp.", "position_embd.", "ssm_conv1d.", "shortconv.conv.", "_norm.", ".bias"})
       plain = plain || p.name.find(part) != p.name.npos;
-    plain = plain || p.name.ends_with("ssm_a");
+    plain = plain || p.name.ends_with("ssm_a") || p.change == Change::column;
     p.format = plain ? gguf_format("F32") : format_in(mix_, model_, p.name, layer, p.dims.back());
   }
 
@@ -262,7 +281,7 @@ class ToGguf {
   void keep_blocks() {
     std::map<tenon_dtype, int64_t> elements;
     for (Planned& p : planned_) {
-      if (p.sources.empty() || p.changes || p.plus_one || p.change != Change::none ||
+      if (p.sources.empty() || p.changes || p.plus_one || p.scales || p.change != Change::none ||
           p.order != Order::same)
         continue;
       const tenon_dtype blocks = p.sources[0]->blocks();
@@ -296,6 +315,7 @@ class ToGguf {
       std::vector<float> numbers = s->numbers();
       if (p.changes) options_.changes->add(s->name, s->type.dims, numbers);
       permute(p, *s, numbers);
+      if (p.scales) scale_falcon(*engine_, s->name, numbers);
       if (p.plus_one)
         for (float& v : numbers) v += 1;
       numbers = changed(p.change, std::move(numbers), s->type.dims, rows_);
@@ -365,6 +385,7 @@ class ToGguf {
   std::string mix_;
   MixModel model_;
   NamePair head_{"lm_head", "output"};
+  std::optional<ModelConfig> engine_;  // of hybrid models
   int64_t dense_layers_ = 0;  // in front of those with experts; 0 also where all layers are dense
   HeadRows rows_;
   std::vector<bool> recurrent_;  // per layer; empty: none is

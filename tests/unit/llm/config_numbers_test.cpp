@@ -75,11 +75,14 @@ struct Folder {
 };
 
 void write_gguf(const std::string& path, const Json& config) {
-  const files::Family& family =
+  const files::Family& first =
       files::family_of_folder(config.at("model_type").get<std::string>(), "config.json");
+  const ModelConfig engine =
+      first.hybrid ? parse_config(config.dump(), "config.json") : ModelConfig();
+  const files::Family& family = first.hybrid ? files::family_of(engine, "config.json") : first;
   GgufWriter out(path);
   out.set("general.architecture", family.gguf);
-  files::set_config_keys(out, family, config, "config.json");
+  files::set_config_keys(out, family, config, "config.json", &engine);
   const auto ropes = files::rope_tensors(config, "config.json");
   for (const auto& t : ropes)
     out.add(t.name, gguf_format("F32"), {static_cast<int64_t>(t.numbers.size())});

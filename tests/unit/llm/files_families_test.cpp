@@ -2,6 +2,7 @@
 // The configuration of single families as keys of GGUF and back.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -92,10 +93,13 @@ TEST_SUITE("llm/files families") {
          {{"num_experts", 8}, {"layer_types", std::vector<std::string>(12, "full_attention")}}},
         {"deepseek_v2", latent},
         {"deepseek_v3", latent}};
+    constexpr std::string_view kOwnKeys[] = {
+        "gpt2", "mamba", "mamba2", "granitemoehybrid", "falcon_h1", "nemotron_h", "bamba", "jamba"};
     int compared = 0;
     for (const Architecture* a : architectures()) {
       const std::string type(a->model_type);
-      if (type == "gpt2" || type == "mamba") continue;  // keys of their own
+      // Keys of their own; those of hybrid families are written from what the engine reads.
+      if (std::ranges::find(kOwnKeys, type) != std::end(kOwnKeys)) continue;
       CAPTURE(type);
       Json changes = Json::object();
       if (const auto at = more.find(type); at != more.end()) changes = at->second;
