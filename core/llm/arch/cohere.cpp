@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Command R of Cohere: LayerNorm without bias, attention and MLP side by side, neighbours rotated. The
-// second version has layers with a window, and rotates nothing in the others.
+// Command R of Cohere: LayerNorm without bias, attention and MLP side by side, neighbours rotated.
+// The second version has layers with a window, and rotates nothing in the others.
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {

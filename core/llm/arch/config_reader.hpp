@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the keys of config.json one by one and remembers which it has read, so that a key that nobody
-// knows is refused by name.
+// Reads the keys of config.json one by one and remembers which it has read, so that a key that
+// nobody knows is refused by name.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decoder that Llama, Mistral, Qwen, Mixtral and others share: RMSNorm, rotary embedding, grouped
-// heads, gated MLP. Weights have the names of transformers.
+// The decoder that Llama, Mistral, Qwen, Mixtral and others share: RMSNorm, rotary embedding,
+// grouped heads, gated MLP. Weights have the names of transformers.
 #include "llm/arch/step.hpp"
 
 namespace tenon::llm {

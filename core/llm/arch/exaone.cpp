@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXAONE 4: norms behind attention and MLP, norms of q and k, and rope in layers with a window only.
+// EXAONE 4: norms behind attention and MLP, norms of q and k, and rope in layers with a window
+// only.
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {

@@ -51,7 +51,8 @@ Value experts(Step& p, Value x, const ExpertNames& names, Value residual) {
   const MoeConfig& m = c.moe;
   const int64_t rows = p.s.batch * p.s.time, chosen = rows * m.per_token;
   const Value flat = p.reshape(x, {rows, c.dim});
-  // The router computes in f32, and its weights are not rounded: its choice must not depend on that.
+  // The router computes in f32, and its weights are not rounded: its choice must not depend on
+  // that.
   const Value router = p.weight(names.router + ".weight", {m.experts, c.dim});
   Value logits = p.multiply(p.g.dtype(router) == f32 ? p.cast(flat, f32) : flat, router,
                             names.router, true, {}, {}, true);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gemma: norms whose weights are added to 1, and scaled embeddings. Gemma 2 and 3: norms before and behind attention and MLP, layers with and without a window. Gemma 2 caps scores and logits; Gemma 3 has norms of
-// q and k, and a rotary embedding of its own for layers with a window.
+// Gemma: norms whose weights are added to 1, and scaled embeddings. Gemma 2 and 3: norms before and
+// behind attention and MLP, layers with and without a window. Gemma 2 caps scores and logits; Gemma
+// 3 has norms of q and k, and a rotary embedding of its own for layers with a window.
 #include <cmath>
 
 #include "llm/arch/families.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GLM-4: neighbours of a part of each head rotated, one product for gate and up. Its second generation
-// also has norms behind attention and MLP. GLM-4.5: experts as DeepSeek-V3 chooses them.
+// GLM-4: neighbours of a part of each head rotated, one product for gate and up. Its second
+// generation also has norms behind attention and MLP. GLM-4.5: experts as DeepSeek-V3 chooses them.
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {

@@ -7,8 +7,8 @@
 namespace tenon::llm {
 namespace {
 
-// The type "dynamic" with an alpha is one base for all lengths: theta * alpha^(dims / (dims - 2)). Then
-// the other keys of the object change nothing.
+// The type "dynamic" with an alpha is one base for all lengths: theta * alpha^(dims / (dims - 2)).
+// Then the other keys of the object change nothing.
 bool read_alpha(ConfigReader& r, ModelConfig& c) {
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     std::optional<ConfigReader> o = r.object(key);

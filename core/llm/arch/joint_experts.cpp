@@ -48,8 +48,8 @@ class Strided final : public EncodedWeight {
   const int64_t first_, rows_of_each_;
 };
 
-// Blocks of 32 columns. In the folder, neighbours share a byte; in MXFP4 of GGUF, numbers that are 16
-// apart do, behind the scale.
+// Blocks of 32 columns. In the folder, neighbours share a byte; in MXFP4 of GGUF, numbers that are
+// 16 apart do, behind the scale.
 class Mxfp4 final : public EncodedWeight {
  public:
   // Every `step`-th row of an expert from `start` on.

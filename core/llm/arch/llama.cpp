@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Llama 2 and 3, Mistral, which adds a window, and Ministral 3, which scales queries by their position;
-// Seed-OSS and ERNIE 4.5, which differ by their biases and the pairs of rope.
+// Llama 2 and 3, Mistral, which adds a window, and Ministral 3, which scales queries by their
+// position; Seed-OSS and ERNIE 4.5, which differ by their biases and the pairs of rope.
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// OLMo 2 and 3: norms behind attention and MLP instead of in front of them, and norms of all heads of q
-// and of k together. The third one has layers with a window. OLMoE: norms in front, and experts.
+// OLMo 2 and 3: norms behind attention and MLP instead of in front of them, and norms of all heads
+// of q and of k together. The third one has layers with a window. OLMoE: norms in front, and
+// experts.
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Phi 1 and 2: LayerNorm, attention and an MLP without a gate side by side, biases everywhere, also of
-// the head.
+// Phi 1 and 2: LayerNorm, attention and an MLP without a gate side by side, biases everywhere, also
+// of the head.
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {

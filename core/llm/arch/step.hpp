@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step of a language model as a graph: some tokens of each of some sequences, with the cache of what
-// they have read before as state. The architectures build their layers with these parts.
+// A step of a language model as a graph: some tokens of each of some sequences, with the cache of
+// what they have read before as state. The architectures build their layers with these parts.
 #pragma once
 
 #include <map>
@@ -14,10 +14,10 @@
 namespace tenon::llm {
 
 // slots: sequences that the caches have room for, with `capacity` tokens each.
-// block: if not 0, the caches are pools of `blocks` blocks of so many tokens instead, and inputs say
-// which blocks the sequences have. A sequence has at most `capacity` tokens in either case.
-// batch, time: sequences of the step, and tokens of each. If batch is below slots, and the caches are
-// no pools, an input says which slots they are; else they are the slots in order.
+// block: if not 0, the caches are pools of `blocks` blocks of so many tokens instead, and inputs
+// say which blocks the sequences have. A sequence has at most `capacity` tokens in either case.
+// batch, time: sequences of the step, and tokens of each. If batch is below slots, and the caches
+// are no pools, an input says which slots they are; else they are the slots in order.
 struct StepShape {
   int64_t slots = 1, capacity = 0;
   int64_t block = 0, blocks = 0;
@@ -52,7 +52,8 @@ struct CacheState {
 // Inputs, i64:
 //   tokens [batch, time]  ids; behind the count of a sequence any valid id
 //   past [batch]          tokens of the sequence in its cache
-//   count [batch]         tokens of the sequence in this step, 0 to time; recurrent models: 0 or time
+//   count [batch]         tokens of the sequence in this step, 0 to time
+//                         (recurrent models: 0 or time)
 //   slot [batch]          if batch < slots and block = 0; no two are equal
 //   rows [batch, time]    if block > 0: where the keys of each token go; rows() behind the count
 //   block_table [batch, table()]  if block > 0: the blocks of each sequence, any behind its tokens
@@ -61,9 +62,9 @@ struct CacheState {
 //   logits f32 [batch, vocab], of the last token of each sequence; with all_logits
 //                         [batch, time, vocab]
 //   token i64 [batch]     the most likely next token; not with all_logits
-//   candidates f32 [batch, 2 K + 1], K = step_candidates(vocab): the K largest logits, equal ones by
-//                         token, then their tokens, then the sum of e^((logit - largest) * scale) of
-//                         all tokens
+//   candidates f32 [batch, 2 K + 1], K = step_candidates(vocab): the K largest logits, equal
+//                         ones by token, then their tokens, then the sum of
+//                         e^((logit - largest) * scale) of all tokens
 //   hidden f32 [batch, time, dim], behind the last norm: with `hidden`, the only output
 // The states are updated by what the counts cover. Sequences with count 0 keep theirs.
 // caches: receives the states that have a row for each token.
@@ -115,8 +116,8 @@ class Step {
   // x [.., in] times the transposed weight [out, in] of `name`, plus bias and residual.
   Value project(Value x, const std::string& name, int64_t in, int64_t out, bool bias = false,
                 Value residual = {});
-  // The same for several weights [outs[i], in] and x [batch, time, in], without residual: a result for
-  // each.
+  // The same for several weights [outs[i], in] and x [batch, time, in], without residual: a result
+  // for each.
   std::vector<Value> project_all(Value x, const std::vector<std::string>& names, int64_t in,
                                  const std::vector<int64_t>& outs, bool bias = false);
   // Do weights of these names stack, and their biases?
@@ -176,8 +177,8 @@ class Step {
   // ---- The cache
 
   // Appends rows [batch, time, heads, dim] to the cache of this name. Returns what attend() takes:
-  // the caches of the sequences [batch, capacity, heads, dim], or a pool [blocks, block, heads, dim],
-  // of dtype `cache`.
+  // the caches of the sequences [batch, capacity, heads, dim], or a pool
+  // [blocks, block, heads, dim], of dtype `cache`.
   Value append(const std::string& name, Value rows, int64_t heads, int64_t dim);
   struct Attention {
     double scale = 0, softcap = 0;  // scale 0: 1/sqrt(dims of q)
@@ -186,7 +187,8 @@ class Step {
   // Causal attention of q [batch, time, heads, dim] over caches from append().
   Value attend(Value q, Value keys, Value values, const Attention& options,
                const std::string& name);
-  // The same with a score of each head that takes a part of the weights and adds nothing: f32 [heads].
+  // The same with a score of each head that takes a part of the weights and adds nothing: f32
+  // [heads].
   Value attend_with_sinks(Value q, Value keys, Value values, Value sinks, const Attention& options,
                           const std::string& name);
   // Do rope, cache and attention go into one node?

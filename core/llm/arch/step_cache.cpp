@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The caches of a step: rows of keys and values, attention over them, and states of recurrent models.
+// The caches of a step: rows of keys and values, attention over them, and states of recurrent
+// models.
 #include "llm/arch/step.hpp"
 
 namespace tenon::llm {
