@@ -318,8 +318,6 @@ struct Source {
   }
 
   void load(Store& store) const {
-    for (const auto& [name, place] : folder.places)
-      folder.files[place.file].load(place.index, store, TENON_SPACE_WEIGHT, name);
     for (const auto& [name, part] : parts) {
       const Tensor all = part.matrices(0, part.count)->tensor(dtypes.at(name), false);
       store.set(TENON_SPACE_WEIGHT, name, type(name), all.data(), all.size());
@@ -357,16 +355,7 @@ std::vector<JointPart> joint_parts(JointLayout layout, int64_t dim,
 
 TensorSource joint_tensors(const std::string& folder, JointLayout layout, int64_t dim,
                            const DecodeOptions& options) {
-  const auto source = std::make_shared<Source>(folder, layout, dim, options);
-  TensorSource out;
-  for (const auto& [name, place] : source->folder.places) out.types.emplace(name, place.entry.type);
-  for (const auto& [name, dtype] : source->dtypes) out.types.emplace(name, source->type(name));
-  out.plain = [source](const std::string& name) {
-    source->dtypes.at(name) = source->options.dtype;
-    return source->type(name);
-  };
-  out.load = [source](Store& store) { source->load(store); };
-  return out;
+  return tensors_of(std::make_shared<Source>(folder, layout, dim, options));
 }
 
 }  // namespace tenon::llm
