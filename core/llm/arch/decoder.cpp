@@ -21,7 +21,7 @@ Heads decoder_heads(Step& p, Value normed, const std::string& name) {
 }
 
 Value decoder_attend(Step& p, const Heads& heads, int64_t layer, const std::string& name,
-                     Value residual, const std::string& output) {
+                     Value residual, std::string_view output) {
   const ModelConfig& c = p.c;
   const bool local = c.local[static_cast<size_t>(layer)];
   const bool own_rope = local && c.local_rope.dims > 0;
@@ -34,8 +34,8 @@ Value decoder_attend(Step& p, const Heads& heads, int64_t layer, const std::stri
       .scale = c.attention_scale, .softcap = c.attention_softcap, .window = local ? c.window : 0};
   const auto output_of = [&](Value o) {
     const int64_t dims = c.heads * c.head_dim;
-    return p.project(p.reshape(o, {p.s.batch, p.s.time, dims}), name + "." + output, dims, c.dim,
-                     c.o_bias, residual);
+    return p.project(p.reshape(o, {p.s.batch, p.s.time, dims}), name + "." + std::string(output),
+                     dims, c.dim, c.o_bias, residual);
   };
   if (p.decodes_jointly() && !heads.sinks && c.rope.query_beta == 0) {
     const Step::JointRope turns{.config = rope, .table = table, .interleaved = c.rope_interleaved};
@@ -60,15 +60,29 @@ Value decoder_attend(Step& p, const Heads& heads, int64_t layer, const std::stri
 }
 
 Value decoder_attention(Step& p, Value normed, int64_t layer, const std::string& layer_name,
-                        Value residual) {
+                        Value residual, const AttentionForm& form) {
   const ModelConfig& c = p.c;
-  const std::string name = layer_name + ".self_attn";
+  const std::string name = layer_name + std::string(form.part);
   Heads heads = decoder_heads(p, normed, name);
+  const auto normed_heads = [&](Value x, std::string_view which, int64_t count) {
+    const std::string norm = name + std::string(which);
+    return form.norm ? form.norm(p, x, norm, count) : p.norm(x, norm, c.head_dim);
+  };
   if (c.qk_norm) {
-    heads.q = p.rms_norm(heads.q, name + ".q_norm", c.head_dim, c.norm_eps);
-    heads.k = p.rms_norm(heads.k, name + ".k_norm", c.head_dim, c.norm_eps);
+    heads.q = normed_heads(heads.q, form.q_norm, c.heads);
+    heads.k = normed_heads(heads.k, form.k_norm, c.kv_heads);
   }
-  return decoder_attend(p, heads, layer, name, residual);
+  return decoder_attend(p, heads, layer, name, residual, form.output);
+}
+
+Value decoder_attention(Step& p, Value normed, int64_t layer, const std::string& name,
+                        Value residual) {
+  return decoder_attention(p, normed, layer, name, residual, {});
+}
+
+Value norm_heads(Step& p, Value heads, Value gamma, const std::string& name) {
+  const Value y = p.g.add(op::layer_norm{.eps = p.c.norm_eps, .x = heads}, name);
+  return p.binary("mul", y, p.cast(gamma, p.s.compute));
 }
 
 Value decoder_mlp(Step& p, Value x, const std::string& name, int64_t ffn, Value residual) {
@@ -134,6 +148,23 @@ Value decoder_layers(Step& p, LayerPart attention, LayerPart feed_forward) {
     const Value a = attention(p, normed, i, name, x);
     const Value m = c.parallel ? normed : p.norm(a, name + ".post_attention_layernorm", c.dim);
     x = p.layer_end(x, feed_forward(p, m, i, name, a));
+  }
+  return x;
+}
+
+Value decoder_layers(Step& p, LayerPart attention, LayerPart feed_forward,
+                     const LayerNorms& norms) {
+  const ModelConfig& c = p.c;
+  Value x = p.embed("model.embed_tokens");
+  for (int64_t i = 0; i < c.layers; ++i) {
+    const std::string name = "model.layers." + std::to_string(i);
+    const auto norm = [&](Value of, std::string_view which) {
+      return which.empty() ? of : p.norm(of, name + std::string(which), c.dim);
+    };
+    const Value a = attention(p, norm(x, norms.before_attention), i, name, {});
+    const Value y = p.binary("add", x, norm(a, norms.behind_attention));
+    const Value m = feed_forward(p, norm(y, norms.before_mlp), i, name, {});
+    x = p.layer_end(x, p.binary("add", y, norm(m, norms.behind_mlp)));
   }
   return x;
 }

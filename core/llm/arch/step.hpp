@@ -5,6 +5,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "llm/arch/config.hpp"
@@ -259,13 +260,24 @@ struct Heads {
   bool rotated = false;  // q and k are behind rope
   Value sinks{};         // as in attend_with_sinks()
 };
+// How the attention of a family differs: the norms of heads of q and k, and names.
+struct AttentionForm {
+  std::string_view q_norm = ".q_norm", k_norm = ".k_norm";
+  // Of all `count` heads of q or of k. Null: Step::norm(), with one weight for all heads.
+  Value (*norm)(Step& step, Value heads, const std::string& name, int64_t count) = nullptr;
+  std::string_view part = ".self_attn", output = "o_proj";
+};
+Value decoder_attention(Step& step, Value normed, int64_t layer, const std::string& name,
+                        Value residual, const AttentionForm& form);
 Value decoder_attention(Step& step, Value normed, int64_t layer, const std::string& name,
                         Value residual);
 // Its first part: products with q_proj, k_proj and v_proj.
 Heads decoder_heads(Step& step, Value normed, const std::string& name);
 // Its last part: rope, the cache, attention, and the product with `output`.
 Value decoder_attend(Step& step, const Heads& heads, int64_t layer, const std::string& name,
-                     Value residual, const std::string& output = "o_proj");
+                     Value residual, std::string_view output = "o_proj");
+// Heads [batch, time, count, head_dim] as LayerNorms without weights, times gamma [count, head_dim].
+Value norm_heads(Step& step, Value heads, Value gamma, const std::string& name);
 
 // Experts in sparse layers, with the shared one if there is one; an MLP in the others.
 Value decoder_feed_forward(Step& step, Value normed, int64_t layer, const std::string& name,
