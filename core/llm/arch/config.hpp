@@ -18,6 +18,7 @@ struct Architecture;
 // The norms of the residual stream.
 enum class Norm : uint8_t {
   rms,            // RMSNorm
+  rms_plus_one,   // RMSNorm whose weights are added to 1
   layer,          // LayerNorm, with a bias if norm_bias
   layer_plus_one  // LayerNorm whose weights are added to 1, with a bias
 };

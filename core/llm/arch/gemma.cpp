@@ -11,6 +11,7 @@ namespace {
 
 void read_gemma(ConfigReader& r, ModelConfig& c) {
   read_decoder(r, c, {.tied = true, .activation_key = "hidden_activation", .head_dim = 256});
+  c.norm = Norm::rms_plus_one;
   r.ignore({"hidden_act"});  // older files have it beside hidden_activation, which counts
   c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
   r.expect("use_bidirectional_attention", false);
@@ -62,45 +63,19 @@ void read_gemma3(ConfigReader& r, ModelConfig& c) {
   }
 }
 
-// The weight of a norm, plus 1, in f32 as transformers computes it.
-Value norm(Step& p, Value x, const std::string& name, int64_t dims) {
-  const auto plus_one = [](const std::vector<Tensor>& from) {
-    Tensor out = from[0].to(f32);
-    for (float& v : out.values<float>()) v += 1;
-    return out;
-  };
-  const Value gamma = p.made(name + ".gamma", {name + ".weight"}, {dims}, f32, {dims}, plus_one);
-  return p.rms_norm_by(x, gamma, name, p.c.norm_eps);
-}
-
-Value attention(Step& p, Value normed, int64_t layer, const std::string& name) {
-  Heads heads = decoder_heads(p, normed, name);
-  if (p.c.qk_norm) {
-    heads.q = norm(p, heads.q, name + ".q_norm", p.c.head_dim);
-    heads.k = norm(p, heads.k, name + ".k_norm", p.c.head_dim);
-  }
-  return decoder_attend(p, heads, layer, name, {});
-}
-
 Value hidden(Step& p) {
-  const ModelConfig& c = p.c;
-  Value x = p.embed("model.embed_tokens");
-  for (int64_t i = 0; i < c.layers; ++i) {
-    const std::string name = "model.layers." + std::to_string(i);
-    const Value a =
-        attention(p, norm(p, x, name + ".input_layernorm", c.dim), i, name + ".self_attn");
-    const Value y = p.binary("add", x, norm(p, a, name + ".post_attention_layernorm", c.dim));
-    const Value m = decoder_mlp(p, norm(p, y, name + ".pre_feedforward_layernorm", c.dim),
-                                name + ".mlp", c.ffn, {});
-    x = p.layer_end(x, p.binary("add", y, norm(p, m, name + ".post_feedforward_layernorm", c.dim)));
-  }
-  return x;
+  return decoder_layers(p, decoder_attention, decoder_feed_forward,
+                        {.before_attention = ".input_layernorm",
+                         .behind_attention = ".post_attention_layernorm",
+                         .before_mlp = ".pre_feedforward_layernorm",
+                         .behind_mlp = ".post_feedforward_layernorm"});
 }
 
 // ---- The first Gemma
 
 void read_first(ConfigReader& r, ModelConfig& c) {
   read_decoder(r, c, {.tied = true, .head_dim = 256});
+  c.norm = Norm::rms_plus_one;
   // Files that name no activation mean this one.
   if (!r.has("hidden_act")) c.activation = "gelu_tanh";
   if (r.has("hidden_activation")) c.activation = read_activation(r, "hidden_activation", "");
@@ -110,27 +85,13 @@ void read_first(ConfigReader& r, ModelConfig& c) {
   c.rope = read_rope(r, c.head_dim, c.context);
 }
 
-Value first_hidden(Step& p) {
-  const ModelConfig& c = p.c;
-  Value x = p.embed("model.embed_tokens");
-  for (int64_t i = 0; i < c.layers; ++i) {
-    const std::string name = "model.layers." + std::to_string(i);
-    x = decoder_attention(p, norm(p, x, name + ".input_layernorm", c.dim), i, name, x);
-    x = decoder_mlp(p, norm(p, x, name + ".post_attention_layernorm", c.dim), name + ".mlp", c.ffn,
-                    x);
-  }
-  return x;
-}
-
-Value last_norm(Step& p, Value x) { return norm(p, x, "model.norm", p.c.dim); }
-
 }  // namespace
 
-const Architecture kGemma = {"gemma",      "GemmaForCausalLM", read_first,
-                             first_hidden, last_norm,          decoder_head};
+const Architecture kGemma = {"gemma",        "GemmaForCausalLM", read_first,
+                             decoder_hidden, decoder_norm,       decoder_head};
 const Architecture kGemma2 = {"gemma2", "Gemma2ForCausalLM", read_gemma2,
-                              hidden,   last_norm,           decoder_head};
+                              hidden,   decoder_norm,        decoder_head};
 const Architecture kGemma3 = {"gemma3_text", "Gemma3ForCausalLM", read_gemma3,
-                              hidden,        last_norm,           decoder_head};
+                              hidden,        decoder_norm,        decoder_head};
 
 }  // namespace tenon::llm

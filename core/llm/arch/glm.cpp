@@ -43,35 +43,22 @@ void read_moe(ConfigReader& r, ModelConfig& c) {
   r.ignore({"scoring_func", "topk_method"});
 }
 
-Value mlp(Step& p, Value normed, const std::string& name, Value residual) {
+Value mlp(Step& p, Value normed, int64_t, const std::string& layer_name, Value residual) {
   const ModelConfig& c = p.c;
+  const std::string name = layer_name + ".mlp";
   const Value both = p.project(normed, name + ".gate_up_proj", c.dim, 2 * c.ffn);
   return p.project(p.gated(both, {}, c.activation, name + ".act"), name + ".down_proj", c.ffn,
                    c.dim, false, residual);
 }
 
-Value packed_mlp(Step& p, Value normed, int64_t, const std::string& name, Value residual) {
-  return mlp(p, normed, name + ".mlp", residual);
-}
-
-Value hidden(Step& p) { return decoder_layers(p, decoder_attention, packed_mlp); }
+Value hidden(Step& p) { return decoder_layers(p, decoder_attention, mlp); }
 
 Value hidden4(Step& p) {
-  const ModelConfig& c = p.c;
-  Value x = p.embed("model.embed_tokens");
-  for (int64_t i = 0; i < c.layers; ++i) {
-    const std::string name = "model.layers." + std::to_string(i);
-    const Value first = x;
-    const auto add = [&](Value more, const char* norm) {
-      x = p.binary("add", x, p.norm(more, name + norm, c.dim));
-    };
-    add(decoder_attention(p, p.norm(x, name + ".input_layernorm", c.dim), i, name, {}),
-        ".post_self_attn_layernorm");
-    add(mlp(p, p.norm(x, name + ".post_attention_layernorm", c.dim), name + ".mlp", {}),
-        ".post_mlp_layernorm");
-    x = p.layer_end(first, x);
-  }
-  return x;
+  return decoder_layers(p, decoder_attention, mlp,
+                        {.before_attention = ".input_layernorm",
+                         .behind_attention = ".post_self_attn_layernorm",
+                         .before_mlp = ".post_attention_layernorm",
+                         .behind_mlp = ".post_mlp_layernorm"});
 }
 
 }  // namespace

@@ -187,17 +187,19 @@ Value Step::rms_norm(Value x, const std::string& name, int64_t dims, double eps)
 }
 
 Value Step::norm(Value x, const std::string& name, int64_t dims) {
-  if (c.norm == Norm::rms) return rms_norm(x, name, dims, c.norm_eps);
   const auto plus_one = [](const std::vector<Tensor>& from) {
     Tensor out = from[0].to(f32);
     for (float& v : out.values<float>()) v += 1;
     return out;
   };
+  // The sum is rounded once, as transformers has it.
   const Value gamma =
-      c.norm == Norm::layer
+      c.norm == Norm::rms || c.norm == Norm::layer
           ? parameter(name + ".weight", {dims})
           : cast(made(name + ".gamma", {name + ".weight"}, {dims}, f32, {dims}, plus_one),
                  s.compute);
+  if (c.norm == Norm::rms || c.norm == Norm::rms_plus_one)
+    return rms_norm_by(x, gamma, name, c.norm_eps);
   return g.add(op::layer_norm{.eps = c.norm_eps,
                               .x = x,
                               .gamma = gamma,

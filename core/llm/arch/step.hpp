@@ -251,6 +251,14 @@ using LayerPart = Value (*)(Step& step, Value normed, int64_t layer, const std::
                             Value residual);
 // Embedding and layers. A layer is a norm, attention, another norm and an MLP or experts.
 Value decoder_layers(Step& step, LayerPart attention, LayerPart feed_forward);
+// What the norms of a layer are called that has one behind attention and one behind the MLP, too.
+// Empty: the layer has none in front.
+struct LayerNorms {
+  std::string_view before_attention{}, behind_attention{}, before_mlp{}, behind_mlp{};
+};
+// The same with such layers. The parts get no residual.
+Value decoder_layers(Step& step, LayerPart attention, LayerPart feed_forward,
+                     const LayerNorms& norms);
 // decoder_layers() with decoder_attention() and decoder_feed_forward().
 Value decoder_hidden(Step& step);
 
