@@ -142,12 +142,14 @@ class Step {
   Value gated(Value gate, Value up, const std::string& activation, const std::string& name);
   Value rotate(Value x, const RopeConfig& rope, const std::string& table, const std::string& name,
                bool interleaved = false);
-  // Queries [batch, time, heads, dim] times the factor that RopeConfig::query_beta gives positions.
-  Value scaled_by_position(Value q, const RopeConfig& rope);
+  // Queries [batch, time, heads, dim] at position p times 1 + beta * log(1 + (p + first) / every),
+  // where the quotient is a whole number.
+  Value scaled_by_position(Value q, double beta, int64_t every, int64_t first = 0);
   Value reshape(Value x, std::vector<int64_t> shape);
   // `length` elements of the last axis from `start` on; leading: the dims before it.
   Value part(Value x, std::vector<int64_t> leading, int64_t start, int64_t length);
   Value scaled(Value x, double factor);
+  Value clipped(Value x, double most);  // within ±most
   Value cast(Value x, tenon_dtype to);
   Value binary(const char* kind, Value a, Value b);
   Value constant(std::vector<int64_t> values);
@@ -184,6 +186,7 @@ class Step {
   struct Attention {
     double scale = 0, softcap = 0;  // scale 0: 1/sqrt(dims of q)
     int64_t window = 0;             // 0: all keys
+    int64_t chunk = 0;              // only keys of the query's chunk of so many positions; 0: all
   };
   // Causal attention of q [batch, time, heads, dim] over caches from append().
   Value attend(Value q, Value keys, Value values, const Attention& options,
@@ -192,7 +195,9 @@ class Step {
   // [heads].
   Value attend_with_sinks(Value q, Value keys, Value values, Value sinks, const Attention& options,
                           const std::string& name);
-  // Do rope, cache and attention go into one node?
+  // Do keys that a query may see depend on more than `window`, or have they biases?
+  bool has_mask(const Attention& options) const;
+  // Do rope, cache and attention go into one node? Not with a mask.
   bool decodes_jointly() const {
     return s.joint_decoding && s.time == 1 && !s.whole && !slot_ && s.cache == s.compute;
   }
@@ -227,12 +232,16 @@ class Step {
   RopeTables rope_tables(const RopeConfig& rope, const std::string& name);
   Value cache_state(const std::string& name, int64_t heads, int64_t dim);
   op::attention attention_of(Value q, Value keys, Value values, const Attention& options);
+  int64_t keys() const;
+  Value mask(const Attention& options);  // none without has_mask()
+  Value chunk_mask(int64_t chunk);       // all layers of a model have the same chunks
+  Value alibi_mask();
   Value cache_rows();
   Value whole_state(const std::string& name) const;
   Value gather_slots(Value state, const std::string& name);
   Value once(const std::string& name, const TensorType& type);
 
-  Value past_, count_, slot_, positions_, rows_, table_, rng_;
+  Value past_, count_, slot_, positions_, rows_, table_, rng_, chunk_mask_, alibi_mask_;
   int64_t dropouts_ = 0;
   std::vector<CacheState> caches_;
   std::map<std::string, Value, std::less<>> weights_, states_;
@@ -251,6 +260,14 @@ using LayerPart = Value (*)(Step& step, Value normed, int64_t layer, const std::
                             Value residual);
 // Embedding and layers. A layer is a norm, attention, another norm and an MLP or experts.
 Value decoder_layers(Step& step, LayerPart attention, LayerPart feed_forward);
+// What a family calls its layers and their norms.
+struct LayerForm {
+  std::string_view layers = "model.layers.";
+  std::string_view first_norm = ".input_layernorm", second_norm = ".post_attention_layernorm";
+};
+// The same behind an embedding.
+Value decoder_layers(Step& step, Value x, LayerPart attention, LayerPart feed_forward,
+                     const LayerForm& form);
 // What the norms of a layer are called that has one behind attention and one behind the MLP, too.
 // Empty: the layer has none in front.
 struct LayerNorms {
@@ -284,7 +301,13 @@ Heads decoder_heads(Step& step, Value normed, const std::string& name);
 // Its last part: rope, the cache, attention, and the product with `output`.
 Value decoder_attend(Step& step, const Heads& heads, int64_t layer, const std::string& name,
                      Value residual, std::string_view output = "o_proj");
-// Heads [batch, time, count, head_dim] as LayerNorms without weights, times gamma [count, head_dim].
+// Heads of one product name.query_key_value: for each key head, the rows of its queries, of the key
+// and of the value. In files of GGUF name.qkv, as split_heads() takes it.
+Heads joined_heads(Step& step, Value normed, const std::string& name);
+// Of [batch, time, all of q, all of k, all of v].
+Heads split_heads(Step& step, Value qkv);
+// Heads [batch, time, count, head_dim] as LayerNorms without weights, times gamma
+// [count, head_dim].
 Value norm_heads(Step& step, Value heads, Value gamma, const std::string& name);
 
 // Experts in sparse layers, with the shared one if there is one; an MLP in the others.
@@ -297,10 +320,14 @@ Value plain_mlp(Step& step, Value x, const std::string& name, const std::string&
 
 Value decoder_norm(Step& step, Value x);  // the last one
 Value decoder_head(Step& step, Value normed);
+// The same for a model whose embedding has this name.
+Value tied_head(Step& step, Value normed, const std::string& embedding);
 
 // Where the weights of experts are: prefix.<expert>.<gate>.weight and so on.
 struct ExpertNames {
   std::string router, experts, gate, up, down;
+  // The correction bias [1, experts]; empty: router.e_score_correction_bias [experts].
+  std::string correction = {};
 };
 // A mixture of experts on x [batch, time, dim].
 Value experts(Step& step, Value x, const ExpertNames& names, Value residual);
