@@ -11,7 +11,8 @@ const std::vector<const Architecture*>& architectures() {
       &kGranite,  &kSmolLm3, &kOlmo2,   &kQwen2Moe,   &kMinistral3, &kCohere,     &kCohere2,
       &kStableLm, &kPhi,     &kGptNeox, &kStarcoder2, &kNemotron,   &kArcee,      &kGptOss,
       &kGlm,      &kGlm4,    &kGlm4Moe, &kOlmo3,      &kOlmoe,      &kGraniteMoe, &kSeedOss,
-      &kErnie,    &kExaone4, &kHunyuan};
+      &kErnie,    &kExaone4, &kHunyuan, &kErnieMoe,   &kHunyuanMoe, &kFalcon,     &kMpt,
+      &kBloom,    &kGptJ,    &kLlama4,  &kDots1,      &kApertus};
   return all;
 }
 

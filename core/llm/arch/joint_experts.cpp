@@ -334,7 +334,7 @@ struct Source {
 
 JointLayout joint_layout(std::string_view model_type) {
   if (model_type == "gpt_oss") return JointLayout::turns;
-  if (model_type == "qwen3_moe") return JointLayout::half_columns;
+  if (model_type == "qwen3_moe" || model_type == "llama4_text") return JointLayout::half_columns;
   return model_type == "granitemoe" ? JointLayout::half_rows : JointLayout::none;
 }
 

@@ -31,7 +31,8 @@ constexpr Wrapper kWrappers[] = {
     {"llava", "llama", Ties::either},           {"llava_next", "llama", Ties::beside},
     {"llava_onevision", "qwen2", Ties::either}, {"idefics3", "llama", Ties::beside},
     {"smolvlm", "llama", Ties::beside},         {"internvl", "qwen2", Ties::first},
-    {"aya_vision", "cohere2", Ties::first},     {"cohere2_vision", "cohere2", Ties::first}};
+    {"aya_vision", "cohere2", Ties::first},     {"cohere2_vision", "cohere2", Ties::first},
+    {"llama4", "llama4_text", Ties::beside}};
 // Names that a text_config has for a model that also exists alone.
 constexpr std::array<std::string_view, 2> kSame[] = {{"qwen2_vl_text", "qwen2"},
                                                      {"qwen2_5_vl_text", "qwen2"},
