@@ -26,22 +26,29 @@ bool is_turned(Change change, const std::vector<int64_t>& dims) {
   return change == Change::turned && dims.size() == 2;
 }
 
-// Numbers [outer, inner, rest] become [inner, outer, rest].
-std::vector<float> swapped(const std::vector<float>& numbers, int64_t outer, int64_t inner) {
-  std::vector<float> out;
-  out.reserve(numbers.size());
-  const int64_t each = static_cast<int64_t>(numbers.size()) / (outer * inner);
-  for (int64_t i = 0; i < inner; ++i)
-    for (int64_t o = 0; o < outer; ++o) {
-      const auto first = numbers.begin() + (o * inner + i) * each;
-      out.insert(out.end(), first, first + each);
+// Rows of each head of keys with its heads of q, and all of q, all of k, all of v: from the first
+// order to the second one, or back.
+std::vector<float> by_part(const std::vector<float>& numbers, const HeadRows& rows, bool back) {
+  const int64_t queries = rows.heads / rows.key_heads, all = rows.heads + 2 * rows.key_heads,
+                each = static_cast<int64_t>(numbers.size()) / all;
+  std::vector<float> out(numbers.size());
+  int64_t joined = 0;
+  for (int64_t group = 0; group < rows.key_heads; ++group)
+    for (int64_t i = 0; i < queries + 2; ++i, ++joined) {
+      const int64_t apart = i < queries    ? group * queries + i
+                            : i == queries ? rows.heads + group
+                                           : rows.heads + rows.key_heads + group;
+      const int64_t from = back ? apart : joined, to = back ? joined : apart;
+      std::copy_n(numbers.begin() + from * each, each, out.begin() + to * each);
     }
   return out;
 }
 
-void check_parts(const std::vector<int64_t>& dims, int64_t heads, const std::string& name) {
-  if (dims.empty() || heads < 1 || dims[0] % (3 * heads) != 0)
-    wrong(name, "rows of q, k and v of each of " + std::to_string(heads) + " heads");
+void check_parts(const std::vector<int64_t>& dims, const HeadRows& rows, const std::string& name) {
+  if (rows.heads < 1 || rows.key_heads < 1 || rows.heads % rows.key_heads != 0 || dims.empty() ||
+      dims[0] % (rows.heads + 2 * rows.key_heads) != 0)
+    wrong(name, "rows of " + std::to_string(rows.heads) + " heads of q and " +
+                    std::to_string(rows.key_heads) + " of k and of v");
 }
 
 }  // namespace
@@ -57,7 +64,7 @@ std::vector<int64_t> changed_dims(Change change, const std::vector<int64_t>& dim
     if (dims.size() != 2 || dims[0] != 1) wrong(name, "one row");
     return {dims[1]};
   }
-  if (change == Change::by_part) check_parts(dims, rows.heads, name);
+  if (change == Change::by_part) check_parts(dims, rows, name);
   if (change != Change::keys && change != Change::values) return dims;
   if (dims.size() != 2 || dims[0] != rows.heads * (rows.keys + rows.values))
     wrong(name, std::to_string(rows.heads * (rows.keys + rows.values)) + " rows");
@@ -70,7 +77,7 @@ std::vector<float> changed(Change change, std::vector<float> numbers,
   if (is_turned(change, dims)) return turned(numbers, dims[0], dims[1]);
   if (change == Change::exponent)
     for (float& v : numbers) v = -std::exp(v);
-  if (change == Change::by_part) return swapped(numbers, rows.heads, 3);
+  if (change == Change::by_part) return by_part(numbers, rows, false);
   if (change != Change::keys && change != Change::values) return numbers;
   const int64_t rank = dims[1];
   std::vector<float> out;
@@ -106,8 +113,8 @@ std::vector<float> changed_back(Change change, std::vector<float> numbers,
                                 const std::string& name) {
   if (is_turned(change, dims)) return turned(numbers, dims[0], dims[1]);
   if (change == Change::by_part) {
-    check_parts(dims, rows.heads, name);
-    return swapped(numbers, 3, rows.heads);
+    check_parts(dims, rows, name);
+    return by_part(numbers, rows, true);
   }
   if (change == Change::exponent) {
     if (!std::ranges::all_of(numbers, [](float v) { return v < 0; }))

@@ -12,6 +12,7 @@ namespace tenon::llm::files {
 // Rows of kv_b_proj that belong to each head: those of keys, then those of values.
 struct HeadRows {
   int64_t heads = 0, keys = 0, values = 0;
+  int64_t key_heads = 0;  // of by_part
 };
 
 // The dims in GGUF of a tensor of the folder. Throws TENON_SHAPE_MISMATCH, with `name`, for dims that

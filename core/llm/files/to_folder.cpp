@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 
+#include "llm/arch/config.hpp"
 #include "llm/files/change.hpp"
 #include "llm/files/config_keys.hpp"
 #include "llm/files/convert.hpp"
@@ -25,7 +26,8 @@ struct Planned {
   int64_t heads = 0;  // to permute back; 0: as it is
   bool minus_one = false, changes = false;
   Change change = Change::none;
-  std::string values{};  // of the keys that are the source: the other half of kv_b_proj
+  std::vector<float> numbers{};  // instead of a source
+  std::string values{};          // of the keys that are the source: the other half of kv_b_proj
   bool as_is() const { return heads == 0 && !minus_one && change == Change::none; }
 };
 
@@ -49,11 +51,15 @@ class ToFolder {
       throw Error(TENON_UNSUPPORTED, file_ + ": models of model_type '" +
                                          std::string(family_.model_type) +
                                          "' are converted to GGUF only; expected another one");
-    if (family_.permuted || family_.gguf == "gptneox") {
+    if (family_.has_parts()) {
+      const ModelConfig model = parse_config(config.dump(), file_);
+      rows_ = {.heads = model.heads, .key_heads = model.kv_heads};
+    }
+    if (family_.permuted) {
       heads_ = need_size(config, "num_attention_heads", file_);
       kv_heads_ = field<int64_t>(config, "num_key_value_heads", file_).value_or(heads_);
     }
-    plan(need_size(config, family_.gguf == "gpt2" ? "n_layer" : "num_hidden_layers", file_),
+    plan(need_size(config, layers_key(config, family_), file_),
          extra_layers(config, family_, file_));
     // Before anything is written: it may fail.
     const TokenizerFiles tokenizer = tokenizer_files(model_, file_);
@@ -133,6 +139,14 @@ class ToFolder {
         if (layer == 0 || pair.gguf.find('*') != pair.gguf.npos) add(pair, layer, false);
       for (const ExpertPair& pair : family_.experts) add(pair, layer, true);
     }
+    for (const NumberList& list : family_.lists) {
+      const std::vector<float> numbers = numbers_of(list, model_, layers, file_);
+      for (int64_t layer = 0; layer < layers; ++layer)
+        planned_.push_back({.name = numbered(list.folder, layer),
+                            .source = std::string(list.key),
+                            .dims = list.scalar ? std::vector<int64_t>{} : std::vector<int64_t>{1},
+                            .numbers = {numbers[static_cast<size_t>(layer)]}});
+    }
     const auto is_extra = [&](std::string_view name) {
       for (int64_t i = 0; i < extra_layers && i < 64; ++i)
         if (name.starts_with(numbered("blk.*.", layers + i))) return true;
@@ -161,6 +175,11 @@ class ToFolder {
 
   // The content of a planned tensor, in the dtype of the folder.
   std::shared_ptr<Tensor> made(const Planned& p) {
+    if (!p.numbers.empty()) {
+      auto out = std::make_shared<Tensor>(TensorType(dtype_, p.dims));
+      detail::check(tenon_convert(f32, p.numbers.data(), dtype_, out->data(), p.numbers.size()));
+      return out;
+    }
     const GgufTensor t = decodable(p.source);
     std::span<const std::byte> data = t.data;
     if (p.expert >= 0) {
@@ -183,7 +202,7 @@ class ToFolder {
         numbers =
             joined_halves(numbers, t.dims, gguf_decode<float>(gguf_format(v.type), v.data), v.dims);
       } else {
-        numbers = changed_back(p.change, std::move(numbers), t.dims, {.heads = heads_}, p.source);
+        numbers = changed_back(p.change, std::move(numbers), t.dims, rows_, p.source);
       }
       if (p.changes) options_.changes->add(p.name, p.dims, numbers);
       detail::check(tenon_convert(f32, numbers.data(), dtype_, out->data(), numbers.size()));
@@ -221,6 +240,7 @@ class ToFolder {
   const Family& family_;
   const tenon_dtype dtype_;
   int64_t heads_ = 0, kv_heads_ = 0;
+  HeadRows rows_;
   std::vector<Planned> planned_;
   Converted result_;
 };
