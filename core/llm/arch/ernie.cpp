@@ -57,6 +57,12 @@ Value feed_forward(Step& p, Value normed, int64_t layer, const std::string& laye
                  residual);
 }
 
+Value moe_head(Step& p, Value normed) {
+  const Value logits = decoder_head(p, normed);
+  if (!p.c.mlp_bias) return logits;
+  return p.binary("add", logits, p.wide("lm_head.bias", {p.c.vocab}));
+}
+
 Value moe_hidden(Step& p) { return decoder_layers(p, decoder_attention, feed_forward); }
 
 }  // namespace
@@ -64,6 +70,6 @@ Value moe_hidden(Step& p) { return decoder_layers(p, decoder_attention, feed_for
 const Architecture kErnie = {"ernie4_5",     "Ernie4_5ForCausalLM", read,
                              decoder_hidden, decoder_norm,          decoder_head};
 const Architecture kErnieMoe = {
-    "ernie4_5_moe", "Ernie4_5_MoeForCausalLM", read_moe, moe_hidden, decoder_norm, decoder_head};
+    "ernie4_5_moe", "Ernie4_5_MoeForCausalLM", read_moe, moe_hidden, decoder_norm, moe_head};
 
 }  // namespace tenon::llm

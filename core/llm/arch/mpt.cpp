@@ -7,7 +7,8 @@
 namespace tenon::llm {
 namespace {
 
-// transformers ignores what is refused here.
+// transformers ignores what is refused here. It ignores alibi_bias_max, too, which the authors' code
+// and llama.cpp read.
 void read_attention(ConfigReader& r, ModelConfig& c) {
   std::optional<ConfigReader> o = r.object("attn_config");
   c.alibi = alibi(c.heads, static_cast<double>(o ? o->size("alibi_bias_max", 8, 64) : 8));

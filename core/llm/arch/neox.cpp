@@ -22,6 +22,7 @@ double read_own(ConfigReader& r, std::string_view own, std::string_view usual, d
 void read(ConfigReader& r, ModelConfig& c) {
   read_decoder(r, c, {.norm_eps = 1e-5, .eps_key = "layer_norm_eps"});
   if (!r.has("hidden_act")) c.activation = "gelu";
+  c.kv_heads = c.heads;  // transformers reads no num_key_value_heads
   c.norm = Norm::layer, c.norm_bias = true;
   c.mlp_bias = true;
   c.qkv_bias = c.o_bias = r.flag("attention_bias", true);

@@ -149,7 +149,7 @@ TEST_SUITE("llm/config mixed") {
               "'chunked_attention'"));
     const Json all{{"model_type", "llama4"},
                    {"image_token_index", 5},
-                   {"text_config", with(llama4({}), {{"tie_word_embeddings", false}})},
+                   {"text_config", llama4({{"tie_word_embeddings", false}})},
                    {"vision_config", {{"hidden_size", 32}}}};
     CHECK(parse(all).architecture->model_type == "llama4_text");
   }
