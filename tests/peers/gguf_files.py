@@ -30,6 +30,7 @@ transformers.logging.set_verbosity_error()
 TENON = sys.argv[1]
 SMALL = dict(hidden_size=256, intermediate_size=512, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
              vocab_size=320, max_position_embeddings=512, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+OTHER = dict(intermediate_size=None, num_key_value_heads=None)  # keys that a family does not have
 LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=64)
 LONG = dict(rope_type="longrope", rope_theta=10000.0, long_factor=[1.0 + i / 8 for i in range(32)], short_factor=[1.0] * 32,
@@ -73,9 +74,9 @@ MODELS = {
     "hunyuan_v1_moe": [dict(head_dim=64, num_experts=4, moe_topk=2)],
     "dots1": [dict(n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=96, n_shared_experts=1, first_k_dense_replace=1,
                    norm_topk_prob=True)],
-    "falcon": [dict(), dict(new_decoder_architecture=True, num_kv_heads=2, tie_word_embeddings=False)],
-    "mpt": [dict(d_model=256, n_heads=4, n_layers=4, max_seq_len=512)],
-    "bloom": [dict(n_layer=4, n_head=4)],
+    "falcon": [OTHER, OTHER | dict(new_decoder_architecture=True, num_kv_heads=2, tie_word_embeddings=False)],
+    "mpt": [OTHER | dict(max_position_embeddings=None, max_seq_len=512)],
+    "bloom": [OTHER | dict(max_position_embeddings=None)],
     "apertus": [dict()],
     "qwen2_moe": [dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=96, shared_expert_intermediate_size=160)],
     "gpt2": [dict(n_embd=64, n_layer=3, n_head=4, n_positions=64, n_inner=80)],
