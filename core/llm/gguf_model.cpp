@@ -3,6 +3,7 @@
 #include "llm/gguf_model.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "llm/embedding.hpp"
@@ -76,7 +77,8 @@ std::string name_of(const files::NamePair& pair, int64_t layer, std::string_view
   if (pair.change == Change::keys) return replaced("kv_b_proj", "k_b_proj");
   if (pair.change == Change::values) return replaced("kv_b_proj", "v_b_proj");
   const bool is_row = pair.change == Change::row && dims.size() == 1;  // else as in the folder
-  if ((pair.change == Change::flat || is_row) && end == ".weight") return name + ".flat";
+  if ((pair.change == Change::flat || is_row) && (end == ".weight" || pair.whole))
+    return name + ".flat";
   return name + std::string(end);
 }
 
@@ -147,6 +149,16 @@ TensorSource GgufModel::tensors(const ModelConfig& config) const {
     const std::string joined = without_expert(std::string(pair.folder));
     for (int64_t layer = 0; layer < config.layers; ++layer) add({joined, pair.gguf}, layer);
   }
+  std::map<std::string, float> numbers;  // of keys that stand for tensors
+  for (const files::NumberList& list : family.lists) {
+    const std::vector<float> all = files::numbers_of(list, *model_, config.layers, file_);
+    for (int64_t layer = 0; layer < config.layers; ++layer) {
+      const std::string name = files::numbered(list.folder, layer);
+      const std::vector<int64_t> dims(list.scalar ? 0 : 1, 1);
+      out.types.emplace(name, TensorType(f32, dims));
+      numbers.emplace(name, all[static_cast<size_t>(layer)]);
+    }
+  }
   const auto is_extra = [&](std::string_view name) {
     for (int64_t i = 0; i < config.extra_layers && i < 64; ++i)
       if (name.starts_with(files::numbered("blk.*.", config.layers + i))) return true;
@@ -157,7 +169,9 @@ TensorSource GgufModel::tensors(const ModelConfig& config) const {
       throw Error(TENON_UNSUPPORTED, file_ + ": tensor '" + std::string(t.name) +
                                          "' is not used by models of the architecture '" +
                                          std::string(family.gguf) + "'");
-  out.load = [planned, model = model_](Store& store) {
+  out.load = [planned, numbers, types = out.types, model = model_](Store& store) {
+    for (const auto& [name, number] : numbers)
+      store.set(TENON_SPACE_WEIGHT, name, types.at(name), &number, sizeof number);
     for (const Planned& p : planned)
       model->load(p.source, store, TENON_SPACE_WEIGHT, p.name,
                   in_blocks(p.dtype) ? tenon_dtype{TENON_DTYPE_NONE} : p.dtype);

@@ -65,11 +65,13 @@ bool is_harmless_tensor(const std::string& name, const ModelConfig& c) {
   if (name.ends_with(".rotary_emb.inv_freq")) return true;
   // Causal masks; biases of products are named c_attn.bias and so on.
   const std::string_view type = c.architecture->model_type;
-  if (type == "gpt2" || type == "gpt_neox")
+  if (type == "gpt2" || type == "gpt_neox" || type == "gptj")
     for (const char* end :
          {".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias"})
       if (name.ends_with(end)) return true;
-  if (type == "nemotron_h" && name.starts_with("mtp.")) return true;  // predicts further tokens
+  // Layers that predict further tokens.
+  if (type == "nemotron_h" && name.starts_with("mtp.")) return true;
+  if (type == "ernie4_5_moe" && name.starts_with("model.mtp_")) return true;
   if (c.tied && text_tensor(name) == "lm_head.weight") return true;
   // Layers that predict further tokens.
   if (c.delta.key_heads > 0 && name.starts_with("mtp.")) return true;

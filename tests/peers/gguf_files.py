@@ -31,6 +31,7 @@ TENON = sys.argv[1]
 SMALL = dict(hidden_size=256, intermediate_size=512, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
              vocab_size=320, max_position_embeddings=512, bos_token_id=1, eos_token_id=2, pad_token_id=0)
 NOT_OF_MAMBA2 = ("max_position_embeddings", "num_attention_heads", "num_key_value_heads")
+OTHER = dict(intermediate_size=None, num_key_value_heads=None)  # keys that a family does not have
 LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=64)
 LONG = dict(rope_type="longrope", rope_theta=10000.0, long_factor=[1.0 + i / 8 for i in range(32)], short_factor=[1.0] * 32,
@@ -74,6 +75,14 @@ MODELS = {
     "ernie4_5": [dict(head_dim=64)],
     "exaone4": [dict(sliding_window=64, num_hidden_layers=5), dict(sliding_window=None, layer_types=["full_attention"] * 4)],
     "hunyuan_v1_dense": [dict(head_dim=64)],
+    "ernie4_5_moe": [dict(moe_num_experts=4, moe_k=2, moe_intermediate_size=96)],
+    "hunyuan_v1_moe": [dict(head_dim=64, num_experts=4, moe_topk=2)],
+    "dots1": [dict(n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=96, n_shared_experts=1, first_k_dense_replace=1,
+                   norm_topk_prob=True)],
+    "falcon": [OTHER, OTHER | dict(new_decoder_architecture=True, num_kv_heads=2, tie_word_embeddings=False)],
+    "mpt": [OTHER | dict(max_position_embeddings=None, max_seq_len=512)],
+    "bloom": [OTHER | dict(max_position_embeddings=None)],
+    "apertus": [dict()],
     "qwen2_moe": [dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=96, shared_expert_intermediate_size=160)],
     "qwen3_next": [LINEAR | EXPERTS],
     "qwen3_5_text": [LINEAR, LINEAR | dict(linear_num_value_heads=2, tie_word_embeddings=True)],

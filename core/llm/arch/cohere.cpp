@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Command R of Cohere: LayerNorm without bias, attention and MLP side by side, neighbours rotated. The
-// second version has layers with a window, and rotates nothing in the others.
+// Command R of Cohere: LayerNorm without bias, attention and MLP side by side, neighbours rotated.
+// The second version has layers with a window, and rotates nothing in the others.
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {
@@ -42,20 +42,12 @@ void read_cohere2(ConfigReader& r, ModelConfig& c) {
 }
 
 // Each head has weights of its own.
-Value heads_norm(Step& p, Value x, const std::string& name, int64_t heads) {
-  const Value y = p.g.add(op::layer_norm{.eps = p.c.norm_eps, .x = x}, name);
-  return p.binary("mul", y, p.parameter(name + ".weight", {heads, p.c.head_dim}));
+Value own_norms(Step& p, Value heads, const std::string& name, int64_t count) {
+  return norm_heads(p, heads, p.weight(name + ".weight", {count, p.c.head_dim}), name);
 }
 
-Value attention(Step& p, Value normed, int64_t layer, const std::string& layer_name,
-                Value residual) {
-  const std::string name = layer_name + ".self_attn";
-  Heads heads = decoder_heads(p, normed, name);
-  if (p.c.qk_norm) {
-    heads.q = heads_norm(p, heads.q, name + ".q_norm", p.c.heads);
-    heads.k = heads_norm(p, heads.k, name + ".k_norm", p.c.kv_heads);
-  }
-  return decoder_attend(p, heads, layer, name, residual);
+Value attention(Step& p, Value normed, int64_t layer, const std::string& name, Value residual) {
+  return decoder_attention(p, normed, layer, name, residual, {.norm = own_norms});
 }
 
 Value hidden(Step& p) { return decoder_layers(p, attention, decoder_feed_forward); }

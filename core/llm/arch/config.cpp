@@ -82,9 +82,10 @@ void read_decoder(ConfigReader& r, ModelConfig& c, const DecoderDefaults& defaul
   c.context = r.size("max_position_embeddings", {}, int64_t{1} << 30);
   c.norm_eps = r.positive(defaults.eps_key, defaults.norm_eps);
   c.tied = r.flag("tie_word_embeddings", defaults.tied);
-  c.activation =
-      read_activation(r, defaults.activation_key,
-                      defaults.activation_key == "hidden_act" ? "silu" : "gelu_pytorch_tanh");
+  if (!defaults.activation_key.empty())
+    c.activation =
+        read_activation(r, defaults.activation_key,
+                        defaults.activation_key == "hidden_act" ? "silu" : "gelu_pytorch_tanh");
   c.local.assign(static_cast<size_t>(c.layers), false);
   c.sparse.assign(static_cast<size_t>(c.layers), false);
 }
@@ -181,7 +182,11 @@ ModelConfig parse_config(const std::string& text, const std::string& file) {
   const std::string_view with_head = c.architecture->class_name;
   const bool base = std::ranges::any_of(
       classes, [&](const std::string& name) { return is_base_class(name, with_head); });
-  if (!classes.empty() && !base && std::ranges::find(classes, with_head) == classes.end())
+  const auto is_listed = [&](std::string_view name) {
+    return !name.empty() && std::ranges::find(classes, name) != classes.end();
+  };
+  if (!classes.empty() && !base && !is_listed(with_head) &&
+      !is_listed(c.architecture->old_class_name))
     r.refuse("architectures", "'" + std::string(with_head) + "'");
   c.quantization = read_quantization(r);
   ignore_harmless(r);

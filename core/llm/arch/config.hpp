@@ -37,11 +37,21 @@ struct MoeConfig {
   double scaling = 1;
   std::string score = "softmax", group_score = "max";  // as in group_limited_gate
   bool correction_bias = false;                        // added to the scores for the choice
-  bool biases = false;                                 // of the router and the experts
+  bool weigh_inputs = false;  // weights multiply what experts read, not what they give
+  bool biases = false;        // of the router and the experts
   // If not 0: the gate is at most this, the other factor within ±this, and an expert computes
   // gate * sigmoid(gate_alpha * gate) * (1 + the other factor).
   double gate_limit = 0, gate_alpha = 1;
 };
+
+// Biases of attention (ALiBi): of each head, slope * (position of the key - that of the query).
+struct Alibi {
+  std::vector<double> slopes = {};  // of each head; empty: no biases
+  double scale = 1;                 // multiplies the biases
+  bool in_bf16 = false;             // slopes and their products with positions are rounded
+};
+// The usual slopes: those of a power of two of heads fall by one factor, to 2^-most.
+Alibi alibi(int64_t heads, double most = 8);
 
 // Latent attention (DeepSeek): keys and values are cached as one latent vector per token.
 struct LatentConfig {
@@ -112,18 +122,25 @@ struct ModelConfig {
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool qk_norm = false;
   bool parallel = false;            // the MLP of a layer reads what its attention reads
+  bool two_norms = false;           // parallel parts have a norm of x each
   bool rope_interleaved = false;    // pairs of rope are neighbours in heads of q and k
   bool outputs_first = false;       // GPT-2's matrices are [outputs, inputs], not the other way
   RopeConfig rope{}, local_rope{};  // local_rope: of layers with a window, if it has dims
   int64_t window = 0;               // keys that a query of a local layer sees; 0: all
-  std::vector<bool> local = {};     // per layer: has the window
-  std::vector<bool> sparse = {};    // per layer: has experts
-  std::vector<bool> no_rope = {};   // per layer: q and k are not rotated; empty: all are
-  std::string pattern = {};         // Nemotron-H: a letter for each layer
+  int64_t chunk = 0;                // positions that see each other in a local layer; 0: all
+  Alibi alibi{};
+  double clip_qkv = 0;             // q, k and v are within ±this; 0: they may be anything
+  std::vector<bool> local = {};    // per layer: has the window
+  std::vector<bool> sparse = {};   // per layer: has experts
+  std::vector<bool> no_rope = {};  // per layer: q and k are not rotated; empty: all are
+  std::string pattern = {};        // Nemotron-H: a letter for each layer
   // Per layer: has a state of constant size in place of keys and values; empty: none has.
   std::vector<bool> recurrent_layers = {};
   double attention_scale = 0;  // 0: 1/sqrt(head_dim)
   double attention_softcap = 0, logit_softcap = 0;
+  // Of layers without rope: as in Step::scaled_by_position().
+  double query_beta = 0;
+  int64_t query_every = 0;
   double embed_scale = 1, residual_scale = 1, logit_scale = 1;
   bool scale_by_layer = false;  // GPT-2: attention_scale is divided by the layer's number
   int64_t extra_layers = 0;     // weights of layers behind the last one, not used
@@ -164,6 +181,7 @@ struct Architecture {
   Value (*norm)(Step& step, Value x);
   // From normed rows to logits [.., vocab].
   Value (*head)(Step& step, Value normed);
+  std::string_view old_class_name{};  // that older files have
 };
 const std::vector<const Architecture*>& architectures();
 
@@ -177,7 +195,7 @@ ModelConfig parse_config(const std::string& text, const std::string& file);
 struct DecoderDefaults {
   double norm_eps = 1e-6;
   bool tied = false;
-  std::string_view activation_key = "hidden_act";
+  std::string_view activation_key = "hidden_act";  // empty: the family reads its activation
   std::string_view eps_key = "rms_norm_eps";
   int64_t head_dim = 0;  // 0: hidden_size / num_attention_heads
   bool has_ffn = true;   // else intermediate_size may be absent: 0

@@ -54,6 +54,11 @@ bool ConfigReader::is_text(std::string_view key) const {
   return j && j->is_string();
 }
 
+bool ConfigReader::is_number(std::string_view key) const {
+  const Json* const j = peek(key);
+  return j && j->is_number();
+}
+
 std::vector<std::string> ConfigReader::keys() const {
   std::vector<std::string> out;
   for (const auto& [key, value] : object_.items())

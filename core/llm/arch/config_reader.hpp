@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the keys of config.json one by one and remembers which it has read, so that a key that nobody
-// knows is refused by name.
+// Reads the keys of config.json one by one and remembers which it has read, so that a key that
+// nobody knows is refused by name.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,8 @@ class ConfigReader {
   bool has(std::string_view key) const;      // present and not null
   bool is_null(std::string_view key) const;  // present and null
   bool is_text(std::string_view key) const;  // a string
-  std::vector<std::string> keys() const;     // those that are not null
+  bool is_number(std::string_view key) const;
+  std::vector<std::string> keys() const;  // those that are not null
   // Keys that do not change the logits.
   void ignore(std::initializer_list<std::string_view> keys);
   // Keys that must have this value, or be absent: everything else is not supported.

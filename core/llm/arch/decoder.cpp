@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decoder that Llama, Mistral, Qwen, Mixtral and others share: RMSNorm, rotary embedding, grouped
-// heads, gated MLP. Weights have the names of transformers.
+// The decoder that Llama, Mistral, Qwen, Mixtral and others share: RMSNorm, rotary embedding,
+// grouped heads, gated MLP. Weights have the names of transformers.
 #include "llm/arch/step.hpp"
 
 namespace tenon::llm {
@@ -21,7 +21,7 @@ Heads decoder_heads(Step& p, Value normed, const std::string& name) {
 }
 
 Value decoder_attend(Step& p, const Heads& heads, int64_t layer, const std::string& name,
-                     Value residual, const std::string& output) {
+                     Value residual, std::string_view output) {
   const ModelConfig& c = p.c;
   const bool local = c.local[static_cast<size_t>(layer)];
   const bool own_rope = local && c.local_rope.dims > 0;
@@ -30,15 +30,17 @@ Value decoder_attend(Step& p, const Heads& heads, int64_t layer, const std::stri
   const RopeConfig& rope = own_rope ? c.local_rope : c.rope;
   const char* const table = own_rope ? "rope.local" : "rope";
   const std::string cache = std::to_string(layer);
-  const Step::Attention how = {
-      .scale = c.attention_scale, .softcap = c.attention_softcap, .window = local ? c.window : 0};
+  const Step::Attention how = {.scale = c.attention_scale,
+                               .softcap = c.attention_softcap,
+                               .window = local ? c.window : 0,
+                               .chunk = local ? c.chunk : 0};
   const auto output_of = [&](Value o) {
     const int64_t dims = c.heads * c.head_dim;
     Value all = p.reshape(o, {p.s.batch, p.s.time, dims});
     if (heads.gate) all = p.gated(heads.gate, all, "sigmoid", name + ".gated");
-    return p.project(all, name + "." + output, dims, c.dim, c.o_bias, residual);
+    return p.project(all, name + "." + std::string(output), dims, c.dim, c.o_bias, residual);
   };
-  if (p.decodes_jointly() && !heads.sinks && c.rope.query_beta == 0) {
+  if (p.decodes_jointly() && !p.has_mask(how) && !heads.sinks && c.rope.query_beta == 0) {
     const Step::JointRope turns{.config = rope, .table = table, .interleaved = c.rope_interleaved};
     return output_of(
         p.decode(heads.q, heads.k, heads.v, cache, rotates ? &turns : nullptr, how, name));
@@ -53,7 +55,7 @@ Value decoder_attend(Step& p, const Heads& heads, int64_t layer, const std::stri
   } else {
     q = rotate(heads.q, ".q_rope"), k = rotate(heads.k, ".k_rope");
   }
-  q = p.scaled_by_position(q, c.rope);
+  q = p.scaled_by_position(q, c.rope.query_beta, c.rope.original_context);
   const Value keys = p.append(cache + ".k", k, c.kv_heads, c.head_dim);
   const Value values = p.append(cache + ".v", heads.v, c.kv_heads, c.head_dim);
   return output_of(heads.sinks ? p.attend_with_sinks(q, keys, values, heads.sinks, how, name)
@@ -61,15 +63,57 @@ Value decoder_attend(Step& p, const Heads& heads, int64_t layer, const std::stri
 }
 
 Value decoder_attention(Step& p, Value normed, int64_t layer, const std::string& layer_name,
-                        Value residual) {
+                        Value residual, const AttentionForm& form) {
   const ModelConfig& c = p.c;
-  const std::string name = layer_name + ".self_attn";
+  const std::string name = layer_name + std::string(form.part);
   Heads heads = decoder_heads(p, normed, name);
+  const auto normed_heads = [&](Value x, std::string_view which, int64_t count) {
+    const std::string norm = name + std::string(which);
+    return form.norm ? form.norm(p, x, norm, count) : p.norm(x, norm, c.head_dim);
+  };
   if (c.qk_norm) {
-    heads.q = p.rms_norm(heads.q, name + ".q_norm", c.head_dim, c.norm_eps);
-    heads.k = p.rms_norm(heads.k, name + ".k_norm", c.head_dim, c.norm_eps);
+    heads.q = normed_heads(heads.q, form.q_norm, c.heads);
+    heads.k = normed_heads(heads.k, form.k_norm, c.kv_heads);
   }
-  return decoder_attend(p, heads, layer, name, residual);
+  return decoder_attend(p, heads, layer, name, residual, form.output);
+}
+
+Value decoder_attention(Step& p, Value normed, int64_t layer, const std::string& name,
+                        Value residual) {
+  return decoder_attention(p, normed, layer, name, residual, {});
+}
+
+Heads split_heads(Step& p, Value qkv) {
+  const ModelConfig& c = p.c;
+  const int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
+  const auto heads = [&](int64_t start, int64_t count) {
+    return p.heads(p.part(qkv, {p.s.batch, p.s.time}, start, count * c.head_dim), count,
+                   c.head_dim);
+  };
+  return {heads(0, c.heads), heads(q, c.kv_heads), heads(q + kv, c.kv_heads)};
+}
+
+Heads joined_heads(Step& p, Value normed, const std::string& name) {
+  const ModelConfig& c = p.c;
+  const int64_t rows = (c.heads + 2 * c.kv_heads) * c.head_dim, queries = c.heads / c.kv_heads;
+  if (p.weights.has(name + ".qkv.weight"))
+    return split_heads(p, p.project(normed, name + ".qkv", c.dim, rows, c.qkv_bias));
+  const Value qkv = p.project(normed, name + ".query_key_value", c.dim, rows, c.qkv_bias);
+  if (c.kv_heads == 1) return split_heads(p, qkv);
+  const Value groups = p.reshape(qkv, {p.s.batch, p.s.time, c.kv_heads, queries + 2, c.head_dim});
+  const auto heads = [&](int64_t first, int64_t count) {
+    const Value some =
+        p.g.add(op::narrow{.start = {0, 0, 0, first, 0},
+                           .len = {p.s.batch, p.s.time, c.kv_heads, count, c.head_dim},
+                           .x = groups});
+    return p.heads(some, c.kv_heads * count, c.head_dim);
+  };
+  return {heads(0, queries), heads(queries, 1), heads(queries + 1, 1)};
+}
+
+Value norm_heads(Step& p, Value heads, Value gamma, const std::string& name) {
+  const Value y = p.g.add(op::layer_norm{.eps = p.c.norm_eps, .x = heads}, name);
+  return p.binary("mul", y, p.cast(gamma, p.s.compute));
 }
 
 Value decoder_mlp(Step& p, Value x, const std::string& name, int64_t ffn, Value residual,
@@ -127,27 +171,53 @@ Value decoder_feed_forward(Step& p, Value normed, int64_t layer, const std::stri
                  residual);
 }
 
+Value decoder_layers(Step& p, Value x, LayerPart attention, LayerPart feed_forward,
+                     const LayerForm& form) {
+  const ModelConfig& c = p.c;
+  for (int64_t i = 0; i < c.layers; ++i) {
+    const std::string name = std::string(form.layers) + std::to_string(i);
+    const auto norm = [&](Value of, std::string_view which) {
+      return p.norm(of, name + std::string(which), c.dim);
+    };
+    const Value normed = norm(x, form.first_norm);
+    const Value a = attention(p, normed, i, name, x);
+    const Value m =
+        c.parallel && !c.two_norms ? normed : norm(c.parallel ? x : a, form.second_norm);
+    x = p.layer_end(x, feed_forward(p, m, i, name, a));
+  }
+  return x;
+}
+
 Value decoder_layers(Step& p, LayerPart attention, LayerPart feed_forward) {
+  return decoder_layers(p, p.embed("model.embed_tokens"), attention, feed_forward, LayerForm{});
+}
+
+Value decoder_layers(Step& p, LayerPart attention, LayerPart feed_forward,
+                     const LayerNorms& norms) {
   const ModelConfig& c = p.c;
   Value x = p.embed("model.embed_tokens");
   for (int64_t i = 0; i < c.layers; ++i) {
     const std::string name = "model.layers." + std::to_string(i);
-    const Value normed = p.norm(x, name + ".input_layernorm", c.dim);
-    const Value a = attention(p, normed, i, name, x);
-    const Value m = c.parallel ? normed : p.norm(a, name + ".post_attention_layernorm", c.dim);
-    x = p.layer_end(x, feed_forward(p, m, i, name, a));
+    const auto norm = [&](Value of, std::string_view which) {
+      return which.empty() ? of : p.norm(of, name + std::string(which), c.dim);
+    };
+    const Value a = attention(p, norm(x, norms.before_attention), i, name, {});
+    const Value y = p.binary("add", x, norm(a, norms.behind_attention));
+    const Value m = feed_forward(p, norm(y, norms.before_mlp), i, name, {});
+    x = p.layer_end(x, p.binary("add", y, norm(m, norms.behind_mlp)));
   }
   return x;
 }
 
 Value decoder_hidden(Step& p) { return decoder_layers(p, decoder_attention, decoder_feed_forward); }
 
-Value decoder_head(Step& p, Value normed) {
+Value tied_head(Step& p, Value normed, const std::string& embedding) {
   const ModelConfig& c = p.c;
-  const Value w =
-      p.weight(c.tied ? "model.embed_tokens.weight" : "lm_head.weight", {c.vocab, c.dim});
+  const Value w = p.weight(c.tied ? embedding + ".weight" : "lm_head.weight", {c.vocab, c.dim});
   return p.scaled(p.multiply(normed, w, "lm_head", true, {}, {}, true), c.logit_scale);
 }
+
+Value decoder_head(Step& p, Value normed) { return tied_head(p, normed, "model.embed_tokens"); }
 
 Value decoder_norm(Step& p, Value x) { return p.norm(x, "model.norm", p.c.dim); }
 

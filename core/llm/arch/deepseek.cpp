@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // DeepSeek-V2 and V3: latent attention (MLA) and experts that are chosen group by group.
 //
-// The cache keeps one latent vector and one rotated key per token, which all heads share. Queries are
-// multiplied into the latent space instead of expanding what is cached: a score is
+// The cache keeps one latent vector and one rotated key per token, which all heads share. Queries
+// are multiplied into the latent space instead of expanding what is cached: a score is
 // (q_nope W_uk)·latent + q_rope·k_rope, and the result of a head is (Σ p·latent) W_uv.
 #include <cmath>
 #include <cstring>

@@ -30,7 +30,8 @@ void by_rows(int64_t rows, int64_t columns, const std::function<void(int64_t, in
   });
 }
 
-// Drops the pages of a mapped file that hold nothing but `bytes`. They come back when they are read.
+// Drops the pages of a mapped file that hold nothing but `bytes`. They come back when they are
+// read.
 void drop_pages(std::span<const std::byte> bytes) {
   static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<uintptr_t>(bytes.data());

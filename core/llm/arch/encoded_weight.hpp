@@ -16,8 +16,8 @@ class EncodedWeight {
  public:
   virtual ~EncodedWeight() = default;
   int64_t rows = 0, columns = 0;
-  // A dtype of blocks with the same numbers; NONE if there is none. The columns are a multiple of its
-  // block then.
+  // A dtype of blocks with the same numbers; NONE if there is none. The columns are a multiple of
+  // its block then.
   tenon_dtype blocks = TENON_DTYPE_NONE;
 
   // Reads scales and zero points before rows are decoded.
@@ -31,8 +31,8 @@ class EncodedWeight {
   // Where the numbers without their scales are in a mapped file; empty if others share this place.
   virtual std::span<const std::byte> source() const { return {}; }
 
-  // All rows, by several threads; then the pages of source() leave memory. dtype: `blocks`, or f32, f16
-  // or bf16. transposed: [columns, rows].
+  // All rows, by several threads; then the pages of source() leave memory. dtype: `blocks`, or f32,
+  // f16 or bf16. transposed: [columns, rows].
   Tensor tensor(tenon_dtype dtype, bool transposed);
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXAONE 4: norms behind attention and MLP, norms of q and k, and rope in layers with a window only.
+// EXAONE 4: norms behind attention and MLP, norms of q and k, and rope in layers with a window
+// only.
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {
@@ -41,19 +42,9 @@ void read(ConfigReader& r, ModelConfig& c) {
 }
 
 Value hidden(Step& p) {
-  const ModelConfig& c = p.c;
-  Value x = p.embed("model.embed_tokens");
-  for (int64_t i = 0; i < c.layers; ++i) {
-    const std::string name = "model.layers." + std::to_string(i);
-    const Value first = x;
-    const auto add = [&](Value more, const char* norm) {
-      x = p.binary("add", x, p.norm(more, name + norm, c.dim));
-    };
-    add(decoder_attention(p, x, i, name, {}), ".post_attention_layernorm");
-    add(decoder_mlp(p, x, name + ".mlp", c.ffn, {}), ".post_feedforward_layernorm");
-    x = p.layer_end(first, x);
-  }
-  return x;
+  return decoder_layers(p, decoder_attention, decoder_feed_forward,
+                        {.behind_attention = ".post_attention_layernorm",
+                         .behind_mlp = ".post_feedforward_layernorm"});
 }
 
 }  // namespace

@@ -37,11 +37,19 @@ Value limited(Step& p, Value gate, Value up, const std::string& name) {
   const auto number = [&](double v) {
     return p.cast(p.g.constant<float>({}, {static_cast<float>(v)}), p.g.dtype(gate));
   };
-  const Value most = number(m.gate_limit);
-  const Value a = p.binary("min", gate, most);
-  const Value b = p.binary("max", p.binary("min", up, most), number(-m.gate_limit));
+  const Value a = p.binary("min", gate, number(m.gate_limit));
+  const Value b = p.clipped(up, m.gate_limit);
   const Value c = p.g.add(op::unary{.kind = "silu", .alpha = m.gate_alpha, .x = a}, name);
   return p.binary("mul", c, p.binary("add", b, number(1)));
+}
+
+// What is added to the scores for the choice.
+Value correction(Step& p, const ExpertNames& names) {
+  const int64_t count = p.c.moe.experts;
+  if (!names.correction_is_row) return p.wide(names.correction, {count});
+  const std::string flat = names.correction + ".flat";  // files of GGUF
+  if (p.weights.has(flat)) return p.wide(flat, {count});
+  return p.reshape(p.wide(names.correction, {1, count}), {count});
 }
 
 }  // namespace
@@ -51,12 +59,13 @@ Value experts(Step& p, Value x, const ExpertNames& names, Value residual) {
   const MoeConfig& m = c.moe;
   const int64_t rows = p.s.batch * p.s.time, chosen = rows * m.per_token;
   const Value flat = p.reshape(x, {rows, c.dim});
-  // The router computes in f32, and its weights are not rounded: its choice must not depend on that.
+  // The router computes in f32, and its weights are not rounded: its choice must not depend on
+  // that.
   const Value router = p.weight(names.router + ".weight", {m.experts, c.dim});
   Value logits = p.multiply(p.g.dtype(router) == f32 ? p.cast(flat, f32) : flat, router,
                             names.router, true, {}, {}, true);
   if (m.biases) logits = p.binary("add", logits, p.wide(names.router + ".bias", {m.experts}));
-  const Value bias = m.correction_bias ? p.wide(names.correction, {m.experts}) : Value{};
+  const Value bias = m.correction_bias ? correction(p, names) : Value{};
   const auto routes = p.g.add(op::group_limited_gate{.n_group = m.groups,
                                                      .topk_group = m.groups_per_token,
                                                      .top_k = m.per_token,
@@ -75,9 +84,12 @@ Value experts(Step& p, Value x, const ExpertNames& names, Value residual) {
                                                              static_cast<float>(m.scaling)))
           : p.reshape(routes[1], {chosen});
   // Each token once for each of its experts.
-  const Value repeated = p.reshape(p.g.add(op::expand{.shape = {rows, m.per_token, c.dim},
-                                                      .x = p.reshape(flat, {rows, 1, c.dim})}),
-                                   {chosen, c.dim});
+  Value repeated = p.reshape(p.g.add(op::expand{.shape = {rows, m.per_token, c.dim},
+                                                .x = p.reshape(flat, {rows, 1, c.dim})}),
+                             {chosen, c.dim});
+  if (m.weigh_inputs)
+    repeated = p.binary("mul", repeated, p.cast(p.reshape(weight, {chosen, 1}), p.s.compute));
+  const Value last_weight = m.weigh_inputs ? Value{} : weight;
   const auto plain = [&](Value a, const std::string& which, int64_t out, int64_t in, Value by) {
     const Value w = stacked(p, names, which, out, in);
     if (in_blocks(p.g.dtype(w)))
@@ -125,7 +137,7 @@ Value experts(Step& p, Value x, const ExpertNames& names, Value residual) {
                       : m.gate_limit > 0 ? limited(p, gate, up, act)
                                          : p.gated(gate, up, c.activation, act);
   const Value y =
-      biased(product(inner, names.down, c.dim, m.ffn, weight), names.down, c.dim, weight);
+      biased(product(inner, names.down, c.dim, m.ffn, last_weight), names.down, c.dim, last_weight);
   const Value sum =
       p.g.add(op::reduce{.kind = "sum", .axes = {1}, .x = p.reshape(y, {rows, m.per_token, c.dim})},
               names.experts + ".sum");

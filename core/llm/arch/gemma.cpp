@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gemma: norms whose weights are added to 1, and scaled embeddings. Gemma 2 and 3: norms before and behind attention and MLP, layers with and without a window. Gemma 2 caps scores and logits; Gemma 3 has norms of
-// q and k, and a rotary embedding of its own for layers with a window.
+// Gemma: norms whose weights are added to 1, and scaled embeddings. Gemma 2 and 3: norms before and
+// behind attention and MLP, layers with and without a window. Gemma 2 caps scores and logits; Gemma
+// 3 has norms of q and k, and a rotary embedding of its own for layers with a window.
 #include <cmath>
 
 #include "llm/arch/families.hpp"
@@ -10,6 +11,7 @@ namespace {
 
 void read_gemma(ConfigReader& r, ModelConfig& c) {
   read_decoder(r, c, {.tied = true, .activation_key = "hidden_activation", .head_dim = 256});
+  c.norm = Norm::rms_plus_one;
   r.ignore({"hidden_act"});  // older files have it beside hidden_activation, which counts
   c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
   r.expect("use_bidirectional_attention", false);
@@ -62,28 +64,12 @@ void read_gemma3(ConfigReader& r, ModelConfig& c) {
   }
 }
 
-Value attention(Step& p, Value normed, int64_t layer, const std::string& name) {
-  Heads heads = decoder_heads(p, normed, name);
-  if (p.c.qk_norm) {
-    heads.q = p.norm(heads.q, name + ".q_norm", p.c.head_dim);
-    heads.k = p.norm(heads.k, name + ".k_norm", p.c.head_dim);
-  }
-  return decoder_attend(p, heads, layer, name, {});
-}
-
 Value hidden(Step& p) {
-  const ModelConfig& c = p.c;
-  Value x = p.embed("model.embed_tokens");
-  for (int64_t i = 0; i < c.layers; ++i) {
-    const std::string name = "model.layers." + std::to_string(i);
-    const Value a =
-        attention(p, p.norm(x, name + ".input_layernorm", c.dim), i, name + ".self_attn");
-    const Value y = p.binary("add", x, p.norm(a, name + ".post_attention_layernorm", c.dim));
-    const Value m = decoder_mlp(p, p.norm(y, name + ".pre_feedforward_layernorm", c.dim),
-                                name + ".mlp", c.ffn, {});
-    x = p.layer_end(x, p.binary("add", y, p.norm(m, name + ".post_feedforward_layernorm", c.dim)));
-  }
-  return x;
+  return decoder_layers(p, decoder_attention, decoder_feed_forward,
+                        {.before_attention = ".input_layernorm",
+                         .behind_attention = ".post_attention_layernorm",
+                         .before_mlp = ".pre_feedforward_layernorm",
+                         .behind_mlp = ".post_feedforward_layernorm"});
 }
 
 // ---- The first Gemma
@@ -100,22 +86,10 @@ void read_first(ConfigReader& r, ModelConfig& c) {
   c.rope = read_rope(r, c.head_dim, c.context);
 }
 
-Value first_hidden(Step& p) {
-  const ModelConfig& c = p.c;
-  Value x = p.embed("model.embed_tokens");
-  for (int64_t i = 0; i < c.layers; ++i) {
-    const std::string name = "model.layers." + std::to_string(i);
-    x = decoder_attention(p, p.norm(x, name + ".input_layernorm", c.dim), i, name, x);
-    x = decoder_mlp(p, p.norm(x, name + ".post_attention_layernorm", c.dim), name + ".mlp", c.ffn,
-                    x);
-  }
-  return x;
-}
-
 }  // namespace
 
-const Architecture kGemma = {"gemma",      "GemmaForCausalLM", read_first,
-                             first_hidden, decoder_norm,       decoder_head};
+const Architecture kGemma = {"gemma",        "GemmaForCausalLM", read_first,
+                             decoder_hidden, decoder_norm,       decoder_head};
 const Architecture kGemma2 = {"gemma2", "Gemma2ForCausalLM", read_gemma2,
                               hidden,   decoder_norm,        decoder_head};
 const Architecture kGemma3 = {"gemma3_text", "Gemma3ForCausalLM", read_gemma3,

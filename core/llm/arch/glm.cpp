@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// GLM-4: neighbours of a part of each head rotated, one product for gate and up. Its second generation
-// also has norms behind attention and MLP. GLM-4.5: experts as DeepSeek-V3 chooses them.
+// GLM-4: neighbours of a part of each head rotated, one product for gate and up. Its second
+// generation also has norms behind attention and MLP. GLM-4.5 and dots.llm1: experts as DeepSeek-V3
+// chooses them.
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {
@@ -13,20 +14,23 @@ void read(ConfigReader& r, ModelConfig& c) {
   c.rope_interleaved = true;
 }
 
-void read_moe(ConfigReader& r, ModelConfig& c) {
-  read_decoder(r, c, {.norm_eps = 1e-5});
-  c.qkv_bias = r.flag("attention_bias", false);
-  c.qk_norm = r.flag("use_qk_norm", false);
-  c.rope = read_rope(r, c.head_dim, c.context, 1e4, 0.5);
+// Of files that leave a key out; none: the key is required.
+struct ExpertDefaults {
+  std::optional<int64_t> experts{}, per_token{}, shared{};
+  int64_t dense_layers = 0;
+  bool normalize = false;
+};
+
+void read_experts(ConfigReader& r, ModelConfig& c, const ExpertDefaults& defaults) {
   MoeConfig& m = c.moe;
-  m.experts = r.size("n_routed_experts", 128, 1 << 16);
-  m.per_token = r.size("num_experts_per_tok", 8, m.experts);
+  m.experts = r.size("n_routed_experts", defaults.experts, 1 << 16);
+  m.per_token = r.size("num_experts_per_tok", defaults.per_token, m.experts);
   m.ffn = r.size("moe_intermediate_size", 1408);
-  const int64_t shared = r.integer("n_shared_experts", 1);
+  const int64_t shared = r.integer("n_shared_experts", defaults.shared);
   if (shared < 0 || shared > 64) r.refuse("n_shared_experts", "0 to 64");
   m.shared_ffn = m.ffn * shared;
   m.scaling = r.positive("routed_scaling_factor", 1);
-  m.normalize = r.flag("norm_topk_prob", true);
+  m.normalize = r.flag("norm_topk_prob", defaults.normalize);
   m.score = "sigmoid", m.correction_bias = true;
   m.groups = r.size("n_group", 1, m.experts);
   m.groups_per_token = r.size("topk_group", 1, m.groups);
@@ -35,43 +39,60 @@ void read_moe(ConfigReader& r, ModelConfig& c) {
   if (m.per_token > m.groups_per_token * of_group)
     r.refuse("num_experts_per_tok", "at most the experts of topk_group groups");
   if (m.groups > 1 && of_group > 1) m.group_score = "top2_sum";
-  const int64_t dense = r.integer("first_k_dense_replace", 1);
+  const int64_t dense = r.integer("first_k_dense_replace", defaults.dense_layers);
   for (int64_t i = 0; i < c.layers; ++i) c.sparse[static_cast<size_t>(i)] = i >= dense;
-  // Layers that predict further tokens.
-  const char* const more = r.has("num_mtp_layers") ? "num_mtp_layers" : "num_nextn_predict_layers";
-  c.extra_layers = r.integer(more, 1);
   r.ignore({"scoring_func", "topk_method"});
 }
 
-Value mlp(Step& p, Value normed, const std::string& name, Value residual) {
+void read_moe(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c, {.norm_eps = 1e-5});
+  c.qkv_bias = r.flag("attention_bias", false);
+  c.qk_norm = r.flag("use_qk_norm", false);
+  c.rope = read_rope(r, c.head_dim, c.context, 1e4, 0.5);
+  read_experts(r, c,
+               {.experts = 128, .per_token = 8, .shared = 1, .dense_layers = 1, .normalize = true});
+  // Layers that predict further tokens.
+  const char* const more = r.has("num_mtp_layers") ? "num_mtp_layers" : "num_nextn_predict_layers";
+  c.extra_layers = r.integer(more, 1);
+}
+
+void read_dots1(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c);
+  c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
+  c.qk_norm = true;
+  c.rope = read_rope(r, c.head_dim, c.context);
+  read_experts(r, c, {});
+  if (c.moe.experts / c.moe.groups < 2) r.refuse("n_group", "groups of at least two experts");
+  if (c.moe.shared_ffn == 0) r.refuse("n_shared_experts", "1 to 64");
+  if (r.size("moe_layer_freq", 1) != 1) r.refuse("moe_layer_freq", "1");
+  const int64_t first = r.integer("max_window_layers", 62);
+  if (r.is_null("sliding_window")) {
+    r.ignore({"sliding_window", "layer_types"});
+    return;
+  }
+  c.window = r.size("sliding_window", 4096, int64_t{1} << 30);
+  if (r.has("layer_types"))
+    read_layer_types(r, c, nullptr);
+  else
+    for (int64_t i = 0; i < c.layers; ++i) c.local[static_cast<size_t>(i)] = i >= first;
+}
+
+Value mlp(Step& p, Value normed, int64_t, const std::string& layer_name, Value residual) {
   const ModelConfig& c = p.c;
+  const std::string name = layer_name + ".mlp";
   const Value both = p.project(normed, name + ".gate_up_proj", c.dim, 2 * c.ffn);
   return p.project(p.gated(both, {}, c.activation, name + ".act"), name + ".down_proj", c.ffn,
                    c.dim, false, residual);
 }
 
-Value packed_mlp(Step& p, Value normed, int64_t, const std::string& name, Value residual) {
-  return mlp(p, normed, name + ".mlp", residual);
-}
-
-Value hidden(Step& p) { return decoder_layers(p, decoder_attention, packed_mlp); }
+Value hidden(Step& p) { return decoder_layers(p, decoder_attention, mlp); }
 
 Value hidden4(Step& p) {
-  const ModelConfig& c = p.c;
-  Value x = p.embed("model.embed_tokens");
-  for (int64_t i = 0; i < c.layers; ++i) {
-    const std::string name = "model.layers." + std::to_string(i);
-    const Value first = x;
-    const auto add = [&](Value more, const char* norm) {
-      x = p.binary("add", x, p.norm(more, name + norm, c.dim));
-    };
-    add(decoder_attention(p, p.norm(x, name + ".input_layernorm", c.dim), i, name, {}),
-        ".post_self_attn_layernorm");
-    add(mlp(p, p.norm(x, name + ".post_attention_layernorm", c.dim), name + ".mlp", {}),
-        ".post_mlp_layernorm");
-    x = p.layer_end(first, x);
-  }
-  return x;
+  return decoder_layers(p, decoder_attention, mlp,
+                        {.before_attention = ".input_layernorm",
+                         .behind_attention = ".post_self_attn_layernorm",
+                         .before_mlp = ".post_attention_layernorm",
+                         .behind_mlp = ".post_mlp_layernorm"});
 }
 
 }  // namespace
@@ -80,5 +101,7 @@ const Architecture kGlm = {"glm", "GlmForCausalLM", read, hidden, decoder_norm, 
 const Architecture kGlm4 = {"glm4", "Glm4ForCausalLM", read, hidden4, decoder_norm, decoder_head};
 const Architecture kGlm4Moe = {"glm4_moe",     "Glm4MoeForCausalLM", read_moe,
                                decoder_hidden, decoder_norm,         decoder_head};
+const Architecture kDots1 = {"dots1",        "Dots1ForCausalLM", read_dots1,
+                             decoder_hidden, decoder_norm,       decoder_head};
 
 }  // namespace tenon::llm

@@ -47,16 +47,14 @@ Value project(Step& p, Value x, const std::string& name, int64_t in, int64_t out
 Value attention(Step& p, Value x, int64_t layer, const std::string& name, Value residual) {
   const ModelConfig& c = p.c;
   const Value qkv = project(p, x, name + ".c_attn", c.dim, 3 * c.dim);
-  const auto heads = [&](int64_t which) {
-    return p.heads(p.part(qkv, {p.s.batch, p.s.time}, which * c.dim, c.dim), c.heads, c.head_dim);
-  };
+  const Heads heads = split_heads(p, qkv);
   const std::string cache = std::to_string(layer);
-  const Value keys = p.append(cache + ".k", heads(1), c.heads, c.head_dim);
-  const Value values = p.append(cache + ".v", heads(2), c.heads, c.head_dim);
+  const Value keys = p.append(cache + ".k", heads.k, c.heads, c.head_dim);
+  const Value values = p.append(cache + ".v", heads.v, c.heads, c.head_dim);
   double scale =
       c.attention_scale > 0 ? c.attention_scale : 1 / std::sqrt(static_cast<double>(c.head_dim));
   if (c.scale_by_layer) scale /= static_cast<double>(layer + 1);
-  const Value o = p.attend(heads(0), keys, values, {.scale = scale}, name);
+  const Value o = p.attend(heads.q, keys, values, {.scale = scale}, name);
   return project(p, p.reshape(o, {p.s.batch, p.s.time, c.dim}), name + ".c_proj", c.dim, c.dim,
                  residual);
 }
@@ -80,11 +78,7 @@ Value hidden(Step& p) {
 
 Value last_norm(Step& p, Value x) { return norm(p, x, "transformer.ln_f"); }
 
-Value head(Step& p, Value normed) {
-  const ModelConfig& c = p.c;
-  const Value w = p.weight(c.tied ? "transformer.wte.weight" : "lm_head.weight", {c.vocab, c.dim});
-  return p.multiply(normed, w, "lm_head", true, {}, {}, true);
-}
+Value head(Step& p, Value normed) { return tied_head(p, normed, "transformer.wte"); }
 
 }  // namespace
 

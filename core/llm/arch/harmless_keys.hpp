@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys of config.json that change neither the logits of any model nor its training: names, token ids,
-// options of output and generation, and pretraining_tp, which splits products without changing them.
+// Keys of config.json that change neither the logits of any model nor its training: names, token
+// ids, options of output and generation, and pretraining_tp, which splits products without changing
+// them.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hunyuan: norms of q and k behind rope, whose base grows with a fixed alpha.
+// Hunyuan: norms of q and k behind rope, whose base grows with a fixed alpha; with experts, too,
+// and one that all tokens use.
 #include <cmath>
 
 #include "llm/arch/families.hpp"
@@ -7,8 +8,8 @@
 namespace tenon::llm {
 namespace {
 
-// The type "dynamic" with an alpha is one base for all lengths: theta * alpha^(dims / (dims - 2)). Then
-// the other keys of the object change nothing.
+// The type "dynamic" with an alpha is one base for all lengths: theta * alpha^(dims / (dims - 2)).
+// Then the other keys of the object change nothing.
 bool read_alpha(ConfigReader& r, ModelConfig& c) {
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     std::optional<ConfigReader> o = r.object(key);
@@ -27,7 +28,7 @@ bool read_alpha(ConfigReader& r, ModelConfig& c) {
   return false;
 }
 
-void read(ConfigReader& r, ModelConfig& c) {
+void read_common(ConfigReader& r, ModelConfig& c) {
   read_decoder(r, c, {.norm_eps = 1e-5});
   if (!read_alpha(r, c)) c.rope = read_rope(r, c.head_dim, c.context);
   c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
@@ -36,10 +37,47 @@ void read(ConfigReader& r, ModelConfig& c) {
   for (const char* key : {"use_cla", "mlp_bias"}) r.expect(key, false);
   if (r.has("attention_head_dim") && r.integer("attention_head_dim") != c.head_dim)
     r.refuse("attention_head_dim", "the value of head_dim");
-  if (r.integer("num_experts", 1) != 1) r.refuse("num_experts", "1");
   r.ignore({"class_num", "pool_type", "eod_token_id", "cla_share_factor", "dense_list", "im_end_id",
             "im_newline_id", "im_start_id", "image_token_id", "mask_init_id", "norm_type",
             "org_vocab_size", "pad_id", "text_end_id", "text_start_id", "rope_type"});
+}
+
+void read(ConfigReader& r, ModelConfig& c) {
+  read_common(r, c);
+  if (r.integer("num_experts", 1) != 1) r.refuse("num_experts", "1");
+}
+
+// A number, or a list of one for each layer, which all are equal.
+int64_t of_layers(ConfigReader& r, const ModelConfig& c, const char* key, int64_t otherwise) {
+  const std::vector<int64_t> all = r.integers(key);
+  if (all.empty()) return otherwise;
+  const auto layers = static_cast<size_t>(c.layers);
+  bool good = all.size() == 1 || all.size() >= layers;
+  for (size_t i = 0; i < all.size() && i < layers; ++i) good = good && all[i] == all[0];
+  if (!good) r.refuse(key, "a number, or a list of the same number for each layer");
+  return all[0];
+}
+
+void read_moe(ConfigReader& r, ModelConfig& c) {
+  read_common(r, c);
+  MoeConfig& m = c.moe;
+  m.experts = of_layers(r, c, "num_experts", 1);
+  m.per_token = of_layers(r, c, "moe_topk", 1);
+  if (m.experts < 1 || m.experts > 1 << 16) r.refuse("num_experts", "1 to 65536");
+  if (m.per_token < 1 || m.per_token > m.experts) r.refuse("moe_topk", "1 to num_experts");
+  m.ffn = m.shared_ffn = c.ffn;
+  c.sparse.assign(c.sparse.size(), true);
+  // Names of what all of these models have.
+  if (of_layers(r, c, "moe_intermediate_size", c.ffn) != c.ffn)
+    r.refuse("moe_intermediate_size", "the value of intermediate_size");
+  if (of_layers(r, c, "num_shared_expert", 1) != 1) r.refuse("num_shared_expert", "1");
+  if (r.integer("moe_layer_num_skipped", 0) != 0) r.refuse("moe_layer_num_skipped", "0");
+  if (r.number("routed_scaling_factor", 1) != 1) r.refuse("routed_scaling_factor", "1");
+  for (const char* key : {"use_mixed_mlp_moe", "norm_topk_prob"}) r.expect(key, true);
+  r.expect("group_limited_greedy", false);
+  // Of groups, which are not used, and of training.
+  r.ignore({"n_group", "topk_group", "moe_drop_tokens", "moe_random_routing_dropped_token",
+            "capacity_factor"});
 }
 
 Value attention(Step& p, Value normed, int64_t layer, const std::string& layer_name,
@@ -58,11 +96,25 @@ Value attention(Step& p, Value normed, int64_t layer, const std::string& layer_n
   return decoder_attend(p, heads, layer, name, residual);
 }
 
+Value mixture(Step& p, Value normed, int64_t, const std::string& layer_name, Value residual) {
+  const std::string name = layer_name + ".mlp";
+  return experts(p, normed,
+                 {.router = name + ".gate.wg",
+                  .experts = name + ".experts",
+                  .gate = "gate_proj",
+                  .up = "up_proj",
+                  .down = "down_proj"},
+                 decoder_mlp(p, normed, name + ".shared_mlp", p.c.moe.shared_ffn, residual));
+}
+
 Value hidden(Step& p) { return decoder_layers(p, attention, decoder_feed_forward); }
+Value moe_hidden(Step& p) { return decoder_layers(p, attention, mixture); }
 
 }  // namespace
 
 const Architecture kHunyuan = {
     "hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", read, hidden, decoder_norm, decoder_head};
+const Architecture kHunyuanMoe = {
+    "hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", read_moe, moe_hidden, decoder_norm, decoder_head};
 
 }  // namespace tenon::llm

@@ -48,8 +48,8 @@ class Strided final : public EncodedWeight {
   const int64_t first_, rows_of_each_;
 };
 
-// Blocks of 32 columns. In the folder, neighbours share a byte; in MXFP4 of GGUF, numbers that are 16
-// apart do, behind the scale.
+// Blocks of 32 columns. In the folder, neighbours share a byte; in MXFP4 of GGUF, numbers that are
+// 16 apart do, behind the scale.
 class Mxfp4 final : public EncodedWeight {
  public:
   // Every `step`-th row of an expert from `start` on.
@@ -318,8 +318,6 @@ struct Source {
   }
 
   void load(Store& store) const {
-    for (const auto& [name, place] : folder.places)
-      folder.files[place.file].load(place.index, store, TENON_SPACE_WEIGHT, name);
     for (const auto& [name, part] : parts) {
       const Tensor all = part.matrices(0, part.count)->tensor(dtypes.at(name), false);
       store.set(TENON_SPACE_WEIGHT, name, type(name), all.data(), all.size());
@@ -336,7 +334,7 @@ struct Source {
 
 JointLayout joint_layout(std::string_view model_type) {
   if (model_type == "gpt_oss") return JointLayout::turns;
-  if (model_type == "qwen3_moe") return JointLayout::half_columns;
+  if (model_type == "qwen3_moe" || model_type == "llama4_text") return JointLayout::half_columns;
   if (model_type == "qwen3_5_moe_text") return JointLayout::half_rows_by_name;
   return model_type.starts_with("granitemoe") ? JointLayout::half_rows : JointLayout::none;
 }
@@ -358,16 +356,7 @@ std::vector<JointPart> joint_parts(JointLayout layout, int64_t dim,
 
 TensorSource joint_tensors(const std::string& folder, JointLayout layout, int64_t dim,
                            const DecodeOptions& options) {
-  const auto source = std::make_shared<Source>(folder, layout, dim, options);
-  TensorSource out;
-  for (const auto& [name, place] : source->folder.places) out.types.emplace(name, place.entry.type);
-  for (const auto& [name, dtype] : source->dtypes) out.types.emplace(name, source->type(name));
-  out.plain = [source](const std::string& name) {
-    source->dtypes.at(name) = source->options.dtype;
-    return source->type(name);
-  };
-  out.load = [source](Store& store) { source->load(store); };
-  return out;
+  return tensors_of(std::make_shared<Source>(folder, layout, dim, options));
 }
 
 }  // namespace tenon::llm

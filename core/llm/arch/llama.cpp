@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Llama 2 and 3, Mistral, which adds a window, and Ministral 3, which scales queries by their position;
-// Seed-OSS and ERNIE 4.5, which differ by their biases and the pairs of rope.
+// Llama 2 and 3, Mistral, which adds a window, and Ministral 3, which scales queries by their
+// position; Seed-OSS, which differs by its biases.
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {
@@ -27,13 +27,6 @@ void read_seed_oss(ConfigReader& r, ModelConfig& c) {
   c.mlp_bias = r.flag("mlp_bias", false);
 }
 
-void read_ernie(ConfigReader& r, ModelConfig& c) {
-  read_decoder(r, c, {.norm_eps = 1e-5, .tied = true, .head_dim = 128});
-  c.rope = read_rope(r, c.head_dim, c.context, 5e5);
-  c.rope_interleaved = true;
-  c.qkv_bias = c.o_bias = c.mlp_bias = r.flag("use_bias", false);
-}
-
 void read_ministral3(ConfigReader& r, ModelConfig& c) {
   read_decoder(r, c, {.norm_eps = 1e-5, .head_dim = 128});
   // transformers would scale the embedding of a file that says nothing.
@@ -49,8 +42,6 @@ const Architecture kLlama = {"llama",        "LlamaForCausalLM", read_llama,
                              decoder_hidden, decoder_norm,       decoder_head};
 const Architecture kSeedOss = {"seed_oss",     "SeedOssForCausalLM", read_seed_oss,
                                decoder_hidden, decoder_norm,         decoder_head};
-const Architecture kErnie = {"ernie4_5",     "Ernie4_5ForCausalLM", read_ernie,
-                             decoder_hidden, decoder_norm,          decoder_head};
 const Architecture kMistral = {"mistral",      "MistralForCausalLM", read_mistral,
                                decoder_hidden, decoder_norm,         decoder_head};
 const Architecture kMinistral3 = {"ministral3",    "Ministral3ForCausalLM",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Low-rank changes of products (LoRA; Hu and others: arXiv 2106.09685): y += scale * (x Aᵀ) Bᵀ, with A
-// [rank, in] and B [out, rank].
+// Low-rank changes of products (LoRA; Hu and others: arXiv 2106.09685): y += scale * (x Aᵀ) Bᵀ,
+// with A [rank, in] and B [out, rank].
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ class LowRankPlan {
  public:
   virtual ~LowRankPlan() = default;
   // Asked for each product while a graph is built. module: its name in the folder, such as
-  // "model.layers.0.self_attn.q_proj". With experts > 0 the product has so many matrices: '#' stands
-  // for their number in `module`, and both weights have an axis of experts in front.
+  // "model.layers.0.self_attn.q_proj". With experts > 0 the product has so many matrices: '#'
+  // stands for their number in `module`, and both weights have an axis of experts in front.
   virtual LowRank of(const std::string& module, int64_t in, int64_t out, int64_t experts) = 0;
 
   bool trainable = false;

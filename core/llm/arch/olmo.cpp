@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// OLMo 2 and 3: norms behind attention and MLP instead of in front of them, and norms of all heads of q
-// and of k together. The third one has layers with a window. OLMoE: norms in front, and experts.
+// OLMo 2 and 3: norms behind attention and MLP instead of in front of them, and norms of all heads
+// of q and of k together. The third one has layers with a window. OLMoE: norms in front, and
+// experts.
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {
@@ -36,8 +37,9 @@ void read_olmoe(ConfigReader& r, ModelConfig& c) {
   c.sparse.assign(c.sparse.size(), true);
 }
 
-Value attention(Step& p, Value x, int64_t layer, const std::string& name, Value residual) {
+Value attention(Step& p, Value x, int64_t layer, const std::string& layer_name, Value residual) {
   const ModelConfig& c = p.c;
+  const std::string name = layer_name + ".self_attn";
   const int64_t q_dims = c.heads * c.head_dim, kv_dims = c.kv_heads * c.head_dim;
   const auto project = [&](const char* which, int64_t dims) {
     return p.project(x, name + which, c.dim, dims, c.qkv_bias);
@@ -50,24 +52,12 @@ Value attention(Step& p, Value x, int64_t layer, const std::string& name, Value 
                         layer, name, residual);
 }
 
-Value part_of_layer(Step& p, Value normed, int64_t layer, const std::string& name, Value residual) {
-  return attention(p, normed, layer, name + ".self_attn", residual);
-}
-
-Value olmoe_hidden(Step& p) { return decoder_layers(p, part_of_layer, decoder_feed_forward); }
+Value olmoe_hidden(Step& p) { return decoder_layers(p, attention, decoder_feed_forward); }
 
 Value hidden(Step& p) {
-  const ModelConfig& c = p.c;
-  Value x = p.embed("model.embed_tokens");
-  for (int64_t i = 0; i < c.layers; ++i) {
-    const std::string name = "model.layers." + std::to_string(i);
-    const auto add = [&](Value more, const char* norm) {
-      x = p.binary("add", x, p.rms_norm(more, name + norm, c.dim, c.norm_eps));
-    };
-    add(attention(p, x, i, name + ".self_attn", {}), ".post_attention_layernorm");
-    add(decoder_mlp(p, x, name + ".mlp", c.ffn, {}), ".post_feedforward_layernorm");
-  }
-  return x;
+  return decoder_layers(p, attention, decoder_feed_forward,
+                        {.behind_attention = ".post_attention_layernorm",
+                         .behind_mlp = ".post_feedforward_layernorm"});
 }
 
 }  // namespace

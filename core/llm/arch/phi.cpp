@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Phi 1 and 2: LayerNorm, attention and an MLP without a gate side by side, biases everywhere, also of
-// the head.
+// Phi 1 and 2: LayerNorm, attention and an MLP without a gate side by side, biases everywhere, also
+// of the head.
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {
@@ -15,15 +15,9 @@ void read(ConfigReader& r, ModelConfig& c) {
   c.qk_norm = r.flag("qk_layernorm", false);
 }
 
-Value attention(Step& p, Value normed, int64_t layer, const std::string& layer_name,
-                Value residual) {
-  const std::string name = layer_name + ".self_attn";
-  Heads heads = decoder_heads(p, normed, name);
-  if (p.c.qk_norm) {
-    heads.q = p.norm(heads.q, name + ".q_layernorm", p.c.head_dim);
-    heads.k = p.norm(heads.k, name + ".k_layernorm", p.c.head_dim);
-  }
-  return decoder_attend(p, heads, layer, name, residual, "dense");
+Value attention(Step& p, Value normed, int64_t layer, const std::string& name, Value residual) {
+  return decoder_attention(p, normed, layer, name, residual,
+                           {.q_norm = ".q_layernorm", .k_norm = ".k_layernorm", .output = "dense"});
 }
 
 Value mlp(Step& p, Value normed, int64_t, const std::string& name, Value residual) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantized weights of Hugging Face folders: quantization_config of config.json, and the tensors that
-// weights are decoded from.
+// Quantized weights of Hugging Face folders: quantization_config of config.json, and the tensors
+// that weights are decoded from.
 #pragma once
 
 #include <cstdint>

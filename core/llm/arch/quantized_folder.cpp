@@ -73,6 +73,11 @@ void QuantizedFolder::add(const std::string& name, std::unique_ptr<EncodedWeight
   encoded.emplace(name, std::move(weight));
 }
 
+void QuantizedFolder::load_plain(Store& store) const {
+  for (const auto& [name, place] : places)
+    files[place.file].load(place.index, store, TENON_SPACE_WEIGHT, name);
+}
+
 std::set<std::string, std::less<>> QuantizedFolder::empty_biases() const {
   std::set<std::string, std::less<>> out;
   for (const auto& [name, weight] : encoded) {

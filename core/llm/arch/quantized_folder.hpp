@@ -25,6 +25,8 @@ struct QuantizedFolder {
   const Safetensors::Entry* find(const std::string& name) const;
   // Biases of zeros of encoded weights: old files have them in all modules.
   std::set<std::string, std::less<>> empty_biases() const;
+  // Sets the plain tensors as weights of their names.
+  void load_plain(Store& store) const;
 
   std::vector<Safetensors> files;
   std::map<std::string, Place, std::less<>> places;  // tensors that are as they are
@@ -35,5 +37,23 @@ struct QuantizedFolder {
   void find_packed(const Quantization& quantization);
   void add(const std::string& name, std::unique_ptr<EncodedWeight> weight);
 };
+
+// A source of the plain tensors of source->folder, and of those of source->dtypes, which load()
+// makes. These have source->type(name), and source->options.dtype if a graph asks for plain ones.
+template <class Source>
+TensorSource tensors_of(const std::shared_ptr<Source>& source) {
+  TensorSource out;
+  for (const auto& [name, place] : source->folder.places) out.types.emplace(name, place.entry.type);
+  for (const auto& [name, dtype] : source->dtypes) out.types.emplace(name, source->type(name));
+  out.plain = [source](const std::string& name) {
+    source->dtypes.at(name) = source->options.dtype;
+    return source->type(name);
+  };
+  out.load = [source](Store& store) {
+    source->folder.load_plain(store);
+    source->load(store);
+  };
+  return out;
+}
 
 }  // namespace tenon::llm

@@ -37,8 +37,6 @@ struct Source {
   }
 
   void load(Store& store) const {
-    for (const auto& [name, place] : folder.places)
-      folder.files[place.file].load(place.index, store, TENON_SPACE_WEIGHT, name);
     for (const auto& [name, weight] : folder.encoded)
       store.borrow(TENON_SPACE_WEIGHT, name,
                    std::make_shared<Tensor>(weight->tensor(dtypes.at(name), transposed)));
@@ -55,15 +53,8 @@ struct Source {
 TensorSource quantized_tensors(const std::string& folder, const Quantization& quantization,
                                const DecodeOptions& options) {
   const auto source = std::make_shared<Source>(folder, quantization, options);
-  TensorSource out;
-  for (const auto& [name, place] : source->folder.places) out.types.emplace(name, place.entry.type);
-  for (const auto& [name, dtype] : source->dtypes) out.types.emplace(name, source->type(name));
+  TensorSource out = tensors_of(source);
   out.unneeded = source->folder.empty_biases();
-  out.plain = [source](const std::string& name) {
-    source->dtypes.at(name) = source->options.dtype;
-    return source->type(name);
-  };
-  out.load = [source](Store& store) { source->load(store); };
   return out;
 }
 

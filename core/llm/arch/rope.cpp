@@ -18,8 +18,10 @@ double yarn_scale(double factor, double mscale) {
 // Fast rotations are kept, slow ones are divided by the factor, with a ramp between them.
 double llama3_frequency(const RopeConfig& r, double f) {
   const double turns = static_cast<double>(r.original_context) * f / kTurn;
-  const double kept =
-      std::clamp((turns - r.low_freq_factor) / (r.high_freq_factor - r.low_freq_factor), 0.0, 1.0);
+  const double low = r.low_freq_factor, ramp = r.high_freq_factor - low;
+  const double kept = ramp > 0      ? std::clamp((turns - low) / ramp, 0.0, 1.0)
+                      : turns > low ? 1.0
+                                    : 0.0;
   return kept * f + (1 - kept) * f / r.factor;
 }
 
@@ -112,8 +114,8 @@ void check_rope(const RopeConfig& rope, const std::string& where) {
   if (rope.dims < 2 || rope.dims % 2 != 0)
     refuse("the rotated part of a head must have an even number of dims, at least 2; got " +
            std::to_string(rope.dims));
-  if (rope.type == RopeConfig::Type::llama3 && rope.high_freq_factor <= rope.low_freq_factor)
-    refuse("high_freq_factor must be above low_freq_factor");
+  if (rope.type == RopeConfig::Type::llama3 && rope.high_freq_factor < rope.low_freq_factor)
+    refuse("high_freq_factor must be at least low_freq_factor");
   if (rope.type == RopeConfig::Type::yarn && rope.theta == 1)
     refuse("rope_theta must differ from 1 with rope_type 'yarn'");
   if (rope.type == RopeConfig::Type::longrope)

@@ -21,8 +21,8 @@ struct RopeConfig {
   double beta_fast = 32, beta_slow = 1;              // of yarn: rotations
   bool truncate = true;                              // of yarn: whole pairs limit the ramp
   double mscale_all_dim = 0;                         // of yarn: see softmax_scale()
-  // Of Ministral 3: queries at position p are multiplied by 1 + beta * log(1 + p / original_context),
-  // where the quotient is a whole number. 0: they are not.
+  // Of Ministral 3: queries at position p are multiplied by
+  // 1 + beta * log(1 + p / original_context), where the quotient is a whole number. 0: they stay.
   double query_beta = 0;
   double attention_factor = 1;                              // multiplies cos and sin
   std::vector<double> short_factor = {}, long_factor = {};  // of longrope, one per pair
@@ -35,13 +35,14 @@ struct RopeConfig {
   double softmax_scale() const;
 };
 
-// Reads rope_theta, rope_scaling and rope_parameters. dims: of a head, before partial_rotary_factor.
-// context: max_position_embeddings. part: of a head that is rotated unless the file says otherwise;
-// 0: models of this type rotate all of it, and a file that says otherwise is refused.
+// Reads rope_theta, rope_scaling and rope_parameters. dims: of a head, before
+// partial_rotary_factor. context: max_position_embeddings. part: of a head that is rotated unless
+// the file says otherwise; 0: models of this type rotate all of it, and a file that says otherwise
+// is refused.
 RopeConfig read_rope(ConfigReader& r, int64_t dims, int64_t context, double theta = 10000,
                      double part = 0);
-// Throws for the key partial_rotary_factor. transformers ignores it where the family has no such part,
-// or fails.
+// Throws for the key partial_rotary_factor. transformers ignores it where the family has no such
+// part, or fails.
 [[noreturn]] void refuse_partial(const ConfigReader& r);
 // Reads one object of rope parameters into `rope`; its keys are all known or refused.
 void read_rope_object(ConfigReader& r, RopeConfig& rope, int64_t context);

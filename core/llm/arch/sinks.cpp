@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention with sinks. The weights of a query sum to e^lse / (e^lse + e^sink) instead of 1, where lse is
-// the logarithm of the sum of e^score over the keys.
+// Attention with sinks. The weights of a query sum to e^lse / (e^lse + e^sink) instead of 1, where
+// lse is the logarithm of the sum of e^score over the keys.
 #include "llm/arch/step.hpp"
 
 namespace tenon::llm {

@@ -18,7 +18,7 @@ void read(ConfigReader& r, ModelConfig& c) {
 }
 
 // The weights of the norms of all heads as one.
-Value heads_norm(Step& p, Value x, const std::string& name, int64_t heads) {
+Value own_norms(Step& p, Value x, const std::string& name, int64_t heads) {
   const int64_t dims = p.c.head_dim;
   std::vector<std::string> sources;
   for (int64_t i = 0; i < heads; ++i)
@@ -34,19 +34,12 @@ Value heads_norm(Step& p, Value x, const std::string& name, int64_t heads) {
   };
   const Value gamma =
       p.made(name + ".weight", sources, {dims}, TENON_DTYPE_NONE, {heads, dims}, join);
-  const Value y = p.g.add(op::layer_norm{.eps = p.c.norm_eps, .x = x}, name);
-  return p.binary("mul", y, p.cast(gamma, p.s.compute));
+  return norm_heads(p, x, gamma, name);
 }
 
-Value attention(Step& p, Value normed, int64_t layer, const std::string& layer_name,
-                Value residual) {
-  const std::string name = layer_name + ".self_attn";
-  Heads heads = decoder_heads(p, normed, name);
-  if (p.c.qk_norm) {
-    heads.q = heads_norm(p, heads.q, name + ".q_layernorm", p.c.heads);
-    heads.k = heads_norm(p, heads.k, name + ".k_layernorm", p.c.kv_heads);
-  }
-  return decoder_attend(p, heads, layer, name, residual);
+Value attention(Step& p, Value normed, int64_t layer, const std::string& name, Value residual) {
+  return decoder_attention(p, normed, layer, name, residual,
+                           {.q_norm = ".q_layernorm", .k_norm = ".k_layernorm", .norm = own_norms});
 }
 
 Value hidden(Step& p) { return decoder_layers(p, attention, decoder_feed_forward); }

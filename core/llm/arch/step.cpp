@@ -187,7 +187,6 @@ Value Step::rms_norm(Value x, const std::string& name, int64_t dims, double eps)
 }
 
 Value Step::norm(Value x, const std::string& name, int64_t dims) {
-  if (c.norm == Norm::rms) return rms_norm(x, name, dims, c.norm_eps);
   const auto plus_one = [](const std::vector<Tensor>& from) {
     Tensor out = from[0].to(f32);
     for (float& v : out.values<float>()) v += 1;
@@ -263,13 +262,13 @@ Value Step::rotate(Value x, const RopeConfig& rope, const std::string& name_of_t
                name);
 }
 
-Value Step::scaled_by_position(Value q, const RopeConfig& rope) {
-  if (rope.query_beta == 0 || s.capacity <= rope.original_context) return q;
-  const Value factors = table("rope.query_factors", {s.capacity}, [&] {
+Value Step::scaled_by_position(Value q, double beta, int64_t every, int64_t first) {
+  if (beta == 0 || s.capacity - 1 + first < every) return q;
+  const Value factors = table("rope.query_factors", {s.capacity}, [=, this] {
     std::vector<float> out;
     for (int64_t i = 0; i < s.capacity; ++i)
-      out.push_back(static_cast<float>(
-          1 + rope.query_beta * std::log(1 + static_cast<double>(i / rope.original_context))));
+      out.push_back(
+          static_cast<float>(1 + beta * std::log(1 + static_cast<double>((i + first) / every))));
     return out;
   });
   const Value mine = g.add(op::gather{.data = factors, .indices = positions()}, "query_factors");
@@ -290,6 +289,13 @@ Value Step::part(Value x, std::vector<int64_t> leading, int64_t start, int64_t l
 Value Step::scaled(Value x, double factor) {
   if (factor == 1) return x;
   return binary("mul", x, cast(g.constant<float>({}, {static_cast<float>(factor)}), g.dtype(x)));
+}
+
+Value Step::clipped(Value x, double most) {
+  const auto number = [&](double v) {
+    return cast(g.constant<float>({}, {static_cast<float>(v)}), g.dtype(x));
+  };
+  return binary("max", binary("min", x, number(most)), number(-most));
 }
 
 Value Step::cast(Value x, tenon_dtype to) {

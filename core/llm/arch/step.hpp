@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step of a language model as a graph: some tokens of each of some sequences, with the cache of what
-// they have read before as state. The architectures build their layers with these parts.
+// A step of a language model as a graph: some tokens of each of some sequences, with the cache of
+// what they have read before as state. The architectures build their layers with these parts.
 #pragma once
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "llm/arch/config.hpp"
@@ -14,10 +15,10 @@
 namespace tenon::llm {
 
 // slots: sequences that the caches have room for, with `capacity` tokens each.
-// block: if not 0, the caches are pools of `blocks` blocks of so many tokens instead, and inputs say
-// which blocks the sequences have. A sequence has at most `capacity` tokens in either case.
-// batch, time: sequences of the step, and tokens of each. If batch is below slots, and the caches are
-// no pools, an input says which slots they are; else they are the slots in order.
+// block: if not 0, the caches are pools of `blocks` blocks of so many tokens instead, and inputs
+// say which blocks the sequences have. A sequence has at most `capacity` tokens in either case.
+// batch, time: sequences of the step, and tokens of each. If batch is below slots, and the caches
+// are no pools, an input says which slots they are; else they are the slots in order.
 struct StepShape {
   int64_t slots = 1, capacity = 0;
   int64_t block = 0, blocks = 0;
@@ -52,7 +53,8 @@ struct CacheState {
 // Inputs, i64:
 //   tokens [batch, time]  ids; behind the count of a sequence any valid id
 //   past [batch]          tokens of the sequence in its cache
-//   count [batch]         tokens of the sequence in this step, 0 to time; recurrent models: 0 or time
+//   count [batch]         tokens of the sequence in this step, 0 to time
+//                         (recurrent models: 0 or time)
 //   slot [batch]          if batch < slots and block = 0; no two are equal
 //   rows [batch, time]    if block > 0: where the keys of each token go; rows() behind the count
 //   block_table [batch, table()]  if block > 0: the blocks of each sequence, any behind its tokens
@@ -61,9 +63,9 @@ struct CacheState {
 //   logits f32 [batch, vocab], of the last token of each sequence; with all_logits
 //                         [batch, time, vocab]
 //   token i64 [batch]     the most likely next token; not with all_logits
-//   candidates f32 [batch, 2 K + 1], K = step_candidates(vocab): the K largest logits, equal ones by
-//                         token, then their tokens, then the sum of e^((logit - largest) * scale) of
-//                         all tokens
+//   candidates f32 [batch, 2 K + 1], K = step_candidates(vocab): the K largest logits, equal
+//                         ones by token, then their tokens, then the sum of
+//                         e^((logit - largest) * scale) of all tokens
 //   hidden f32 [batch, time, dim], behind the last norm: with `hidden`, the only output
 // The states are updated by what the counts cover. Sequences with count 0 keep theirs.
 // caches: receives the states that have a row for each token.
@@ -115,8 +117,8 @@ class Step {
   // x [.., in] times the transposed weight [out, in] of `name`, plus bias and residual.
   Value project(Value x, const std::string& name, int64_t in, int64_t out, bool bias = false,
                 Value residual = {});
-  // The same for several weights [outs[i], in] and x [batch, time, in], without residual: a result for
-  // each.
+  // The same for several weights [outs[i], in] and x [batch, time, in], without residual: a result
+  // for each.
   std::vector<Value> project_all(Value x, const std::vector<std::string>& names, int64_t in,
                                  const std::vector<int64_t>& outs, bool bias = false);
   // Do weights of these names stack, and their biases?
@@ -140,12 +142,14 @@ class Step {
   Value gated(Value gate, Value up, const std::string& activation, const std::string& name);
   Value rotate(Value x, const RopeConfig& rope, const std::string& table, const std::string& name,
                bool interleaved = false);
-  // Queries [batch, time, heads, dim] times the factor that RopeConfig::query_beta gives positions.
-  Value scaled_by_position(Value q, const RopeConfig& rope);
+  // Queries [batch, time, heads, dim] at position p times 1 + beta * log(1 + (p + first) / every),
+  // where the quotient is a whole number.
+  Value scaled_by_position(Value q, double beta, int64_t every, int64_t first = 0);
   Value reshape(Value x, std::vector<int64_t> shape);
   // `length` elements of the last axis from `start` on; leading: the dims before it.
   Value part(Value x, std::vector<int64_t> leading, int64_t start, int64_t length);
   Value scaled(Value x, double factor);
+  Value clipped(Value x, double most);  // within ±most
   Value cast(Value x, tenon_dtype to);
   Value binary(const char* kind, Value a, Value b);
   Value constant(std::vector<int64_t> values);
@@ -176,20 +180,24 @@ class Step {
   // ---- The cache
 
   // Appends rows [batch, time, heads, dim] to the cache of this name. Returns what attend() takes:
-  // the caches of the sequences [batch, capacity, heads, dim], or a pool [blocks, block, heads, dim],
-  // of dtype `cache`.
+  // the caches of the sequences [batch, capacity, heads, dim], or a pool
+  // [blocks, block, heads, dim], of dtype `cache`.
   Value append(const std::string& name, Value rows, int64_t heads, int64_t dim);
   struct Attention {
     double scale = 0, softcap = 0;  // scale 0: 1/sqrt(dims of q)
     int64_t window = 0;             // 0: all keys
+    int64_t chunk = 0;              // only keys of the query's chunk of so many positions; 0: all
   };
   // Causal attention of q [batch, time, heads, dim] over caches from append().
   Value attend(Value q, Value keys, Value values, const Attention& options,
                const std::string& name);
-  // The same with a score of each head that takes a part of the weights and adds nothing: f32 [heads].
+  // The same with a score of each head that takes a part of the weights and adds nothing: f32
+  // [heads].
   Value attend_with_sinks(Value q, Value keys, Value values, Value sinks, const Attention& options,
                           const std::string& name);
-  // Do rope, cache and attention go into one node?
+  // Do keys that a query may see depend on more than `window`, or have they biases?
+  bool has_mask(const Attention& options) const;
+  // Do rope, cache and attention go into one node? Not with a mask.
   bool decodes_jointly() const {
     return s.joint_decoding && s.time == 1 && !s.whole && !slot_ && s.cache == s.compute;
   }
@@ -224,12 +232,16 @@ class Step {
   RopeTables rope_tables(const RopeConfig& rope, const std::string& name);
   Value cache_state(const std::string& name, int64_t heads, int64_t dim);
   op::attention attention_of(Value q, Value keys, Value values, const Attention& options);
+  int64_t keys() const;
+  Value mask(const Attention& options);  // none without has_mask()
+  Value chunk_mask(int64_t chunk);       // all layers of a model have the same chunks
+  Value alibi_mask();
   Value cache_rows();
   Value whole_state(const std::string& name) const;
   Value gather_slots(Value state, const std::string& name);
   Value once(const std::string& name, const TensorType& type);
 
-  Value past_, count_, slot_, positions_, rows_, table_, rng_;
+  Value past_, count_, slot_, positions_, rows_, table_, rng_, chunk_mask_, alibi_mask_;
   int64_t dropouts_ = 0;
   std::vector<CacheState> caches_;
   std::map<std::string, Value, std::less<>> weights_, states_;
@@ -248,6 +260,22 @@ using LayerPart = Value (*)(Step& step, Value normed, int64_t layer, const std::
                             Value residual);
 // Embedding and layers. A layer is a norm, attention, another norm and an MLP or experts.
 Value decoder_layers(Step& step, LayerPart attention, LayerPart feed_forward);
+// What a family calls its layers and their norms.
+struct LayerForm {
+  std::string_view layers = "model.layers.";
+  std::string_view first_norm = ".input_layernorm", second_norm = ".post_attention_layernorm";
+};
+// The same behind an embedding.
+Value decoder_layers(Step& step, Value x, LayerPart attention, LayerPart feed_forward,
+                     const LayerForm& form);
+// What the norms of a layer are called that has one behind attention and one behind the MLP, too.
+// Empty: the layer has none in front.
+struct LayerNorms {
+  std::string_view before_attention{}, behind_attention{}, before_mlp{}, behind_mlp{};
+};
+// The same with such layers. The parts get no residual.
+Value decoder_layers(Step& step, LayerPart attention, LayerPart feed_forward,
+                     const LayerNorms& norms);
 // decoder_layers() with decoder_attention() and decoder_feed_forward().
 Value decoder_hidden(Step& step);
 
@@ -258,13 +286,30 @@ struct Heads {
   Value sinks{};         // as in attend_with_sinks()
   Value gate{};          // its sigmoid multiplies the result, [batch, time, heads * head_dim]
 };
+// How the attention of a family differs: the norms of heads of q and k, and names.
+struct AttentionForm {
+  std::string_view q_norm = ".q_norm", k_norm = ".k_norm";
+  // Of all `count` heads of q or of k. Null: Step::norm(), with one weight for all heads.
+  Value (*norm)(Step& step, Value heads, const std::string& name, int64_t count) = nullptr;
+  std::string_view part = ".self_attn", output = "o_proj";
+};
+Value decoder_attention(Step& step, Value normed, int64_t layer, const std::string& name,
+                        Value residual, const AttentionForm& form);
 Value decoder_attention(Step& step, Value normed, int64_t layer, const std::string& name,
                         Value residual);
 // Its first part: products with q_proj, k_proj and v_proj.
 Heads decoder_heads(Step& step, Value normed, const std::string& name);
 // Its last part: rope, the cache, attention, and the product with `output`.
 Value decoder_attend(Step& step, const Heads& heads, int64_t layer, const std::string& name,
-                     Value residual, const std::string& output = "o_proj");
+                     Value residual, std::string_view output = "o_proj");
+// Heads of one product name.query_key_value: for each key head, the rows of its queries, of the key
+// and of the value. In files of GGUF name.qkv, as split_heads() takes it.
+Heads joined_heads(Step& step, Value normed, const std::string& name);
+// Of [batch, time, all of q, all of k, all of v].
+Heads split_heads(Step& step, Value qkv);
+// Heads [batch, time, count, head_dim] as LayerNorms without weights, times gamma
+// [count, head_dim].
+Value norm_heads(Step& step, Value heads, Value gamma, const std::string& name);
 
 // Experts in sparse layers, with the shared one if there is one; an MLP in the others.
 Value decoder_feed_forward(Step& step, Value normed, int64_t layer, const std::string& name,
@@ -280,12 +325,16 @@ Value plain_mlp(Step& step, Value x, const std::string& name, const std::string&
 
 Value decoder_norm(Step& step, Value x);  // the last one
 Value decoder_head(Step& step, Value normed);
+// The same for a model whose embedding has this name.
+Value tied_head(Step& step, Value normed, const std::string& embedding);
 
 // Where the weights of experts are: prefix.<expert>.<gate>.weight and so on. gate: empty if they have
 // none.
 struct ExpertNames {
   std::string router, experts, gate, up, down;
-  std::string correction = router + ".e_score_correction_bias";  // of the scores, for the choice
+  // The correction bias of the scores, for the choice: [experts], or [1, experts].
+  std::string correction = router + ".e_score_correction_bias";
+  bool correction_is_row = false;
 };
 // The causal depthwise convolution of x [batch, time, channels] along time. The weights are
 // name.weight [channels, 1, width], in files of GGUF name.flat [channels, width]. The recurrent state

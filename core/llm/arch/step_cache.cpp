@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The caches of a step: rows of keys and values, attention over them, and states of recurrent models.
+// The caches of a step: rows of keys and values, attention over them, and states of recurrent
+// models.
 #include "llm/arch/step.hpp"
 
 namespace tenon::llm {
@@ -73,7 +74,8 @@ op::attention Step::attention_of(Value q, Value keys, Value values, const Attent
                   // Attention takes one dtype, but keys and values in blocks beside any.
                   .q = in_blocks(s.cache) ? q : cast(q, s.cache),
                   .k = keys,
-                  .v = values};
+                  .v = values,
+                  .mask = mask(options)};
   if (!s.whole) a.kv_len = binary("add", past_, count_), a.past_len = past_, a.block_table = table_;
   if (options.scale > 0) a.scale = options.scale;
   return a;

@@ -24,8 +24,8 @@ struct TensorSource {
   std::map<std::string, TensorType, std::less<>> types = {};
   // Those that change nothing where no graph uses them.
   std::set<std::string, std::less<>> unneeded = {};
-  // Makes a tensor in blocks a plain one, before it is loaded, and returns its type. Empty: the source
-  // cannot.
+  // Makes a tensor in blocks a plain one, before it is loaded, and returns its type. Empty: the
+  // source cannot.
   std::function<TensorType(const std::string& name)> plain = {};
   // Sets all of them as weights of these names.
   std::function<void(Store& store)> load = {};
@@ -48,8 +48,8 @@ class Weights {
 
   using Make = std::function<Tensor(const std::vector<Tensor>&)>;
   // A weight of the graph that is made of tensors of the folder, which must all have the type
-  // `sources` x source_dims. dtype NONE: that of the sources. may_be_blocks: `make` takes sources in
-  // blocks, too, which all have the same dtype.
+  // `sources` x source_dims. dtype NONE: that of the sources. may_be_blocks: `make` takes sources
+  // in blocks, too, which all have the same dtype.
   TensorType made(const std::string& name, const std::vector<std::string>& sources,
                   const std::vector<int64_t>& source_dims, tenon_dtype dtype,
                   const std::vector<int64_t>& dims, Make make, bool may_be_blocks = false);
@@ -58,8 +58,8 @@ class Weights {
   const TensorType& type_of(const std::string& name, const std::vector<int64_t>& dims) const {
     return source(name, dims, true);
   }
-  // Several tensors [rows[i], columns] of one dtype, also of blocks, one below the other; columns 0:
-  // vectors.
+  // Several tensors [rows[i], columns] of one dtype, also of blocks, one below the other; columns
+  // 0: vectors.
   TensorType stacked(const std::string& name, const std::vector<std::string>& sources,
                      const std::vector<int64_t>& rows, int64_t columns);
 

@@ -24,23 +24,16 @@ struct Wrapper {
   std::string_view text;  // model_type of the text, unless text_config names it
   Ties ties;
 };
-constexpr Wrapper kWrappers[] = {{"gemma3", "gemma3_text", Ties::first},
-                                 {"mistral3", "mistral", Ties::first},
-                                 {"qwen2_vl", "qwen2", Ties::either},
-                                 {"qwen2_5_vl", "qwen2", Ties::either},
-                                 {"qwen3_vl", "qwen3", Ties::beside},
-                                 {"qwen3_vl_moe", "qwen3_moe", Ties::beside},
-                                 {"llava", "llama", Ties::either},
-                                 {"llava_next", "llama", Ties::beside},
-                                 {"llava_onevision", "qwen2", Ties::either},
-                                 {"idefics3", "llama", Ties::beside},
-                                 {"smolvlm", "llama", Ties::beside},
-                                 {"internvl", "qwen2", Ties::first},
-                                 {"aya_vision", "cohere2", Ties::first},
-                                 {"cohere2_vision", "cohere2", Ties::first},
-                                 {"qwen3_5", "qwen3_5_text", Ties::beside},
-                                 {"qwen3_5_moe", "qwen3_5_moe_text", Ties::beside},
-                                 {"lfm2_vl", "lfm2", Ties::first}};
+constexpr Wrapper kWrappers[] = {
+    {"gemma3", "gemma3_text", Ties::first},     {"mistral3", "mistral", Ties::first},
+    {"qwen2_vl", "qwen2", Ties::either},        {"qwen2_5_vl", "qwen2", Ties::either},
+    {"qwen3_vl", "qwen3", Ties::beside},        {"qwen3_vl_moe", "qwen3_moe", Ties::beside},
+    {"llava", "llama", Ties::either},           {"llava_next", "llama", Ties::beside},
+    {"llava_onevision", "qwen2", Ties::either}, {"idefics3", "llama", Ties::beside},
+    {"smolvlm", "llama", Ties::beside},         {"internvl", "qwen2", Ties::first},
+    {"aya_vision", "cohere2", Ties::first},     {"cohere2_vision", "cohere2", Ties::first},
+    {"qwen3_5", "qwen3_5_text", Ties::beside},  {"qwen3_5_moe", "qwen3_5_moe_text", Ties::beside},
+    {"lfm2_vl", "lfm2", Ties::first},           {"llama4", "llama4_text", Ties::beside}};
 // Names that a text_config has for a model that also exists alone.
 constexpr std::array<std::string_view, 2> kSame[] = {{"qwen2_vl_text", "qwen2"},
                                                      {"qwen2_5_vl_text", "qwen2"},

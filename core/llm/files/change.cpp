@@ -27,6 +27,24 @@ bool is_turned(Change change, const std::vector<int64_t>& dims) {
   return change == Change::turned && dims.size() == 2;
 }
 
+// Rows of each head of keys with its heads of q, and all of q, all of k, all of v: from the first
+// order to the second one, or back.
+std::vector<float> by_part(const std::vector<float>& numbers, const HeadRows& rows, bool back) {
+  const int64_t queries = rows.heads / rows.key_heads, all = rows.heads + 2 * rows.key_heads,
+                each = static_cast<int64_t>(numbers.size()) / all;
+  std::vector<float> out(numbers.size());
+  int64_t joined = 0;
+  for (int64_t group = 0; group < rows.key_heads; ++group)
+    for (int64_t i = 0; i < queries + 2; ++i, ++joined) {
+      const int64_t apart = i < queries    ? group * queries + i
+                            : i == queries ? rows.heads + group
+                                           : rows.heads + rows.key_heads + group;
+      const int64_t from = back ? apart : joined, to = back ? joined : apart;
+      std::copy_n(numbers.begin() + from * each, each, out.begin() + to * each);
+    }
+  return out;
+}
+
 // Numbers [outer, inner, rest] become [inner, outer, rest].
 std::vector<float> swapped(const std::vector<float>& numbers, int64_t outer, int64_t inner) {
   std::vector<float> out;
@@ -59,9 +77,11 @@ std::vector<Rows> rows_of_linear(const LinearHeads& h) {
   return out;
 }
 
-void check_parts(const std::vector<int64_t>& dims, int64_t heads, const std::string& name) {
-  if (dims.empty() || heads < 1 || dims[0] % (3 * heads) != 0)
-    wrong(name, "rows of q, k and v of each of " + std::to_string(heads) + " heads");
+void check_parts(const std::vector<int64_t>& dims, const HeadRows& rows, const std::string& name) {
+  if (rows.heads < 1 || rows.key_heads < 1 || rows.heads % rows.key_heads != 0 || dims.empty() ||
+      dims[0] % (rows.heads + 2 * rows.key_heads) != 0)
+    wrong(name, "rows of " + std::to_string(rows.heads) + " heads of q and " +
+                    std::to_string(rows.key_heads) + " of k and of v");
 }
 
 }  // namespace
@@ -90,7 +110,7 @@ std::vector<int64_t> changed_dims(Change change, const std::vector<int64_t>& dim
     if (dims.size() != 2 || dims[0] % 2 != 0) wrong(name, "two halves of rows");
     return {dims[0] / 2, dims[1]};
   }
-  if (change == Change::by_part) check_parts(dims, rows.heads, name);
+  if (change == Change::by_part) check_parts(dims, rows, name);
   if (change == Change::of_qkv || change == Change::of_gate) {
     const LinearHeads& h = rows.linear;
     const int64_t expected = h.rows_of_keys() + 2 * h.rows_of_values();
@@ -114,7 +134,7 @@ std::vector<float> changed(Change change, std::vector<float> numbers,
   const auto half = numbers.begin() + static_cast<ptrdiff_t>(numbers.size() / 2);
   if (change == Change::first_half) return {numbers.begin(), half};
   if (change == Change::second_half) return {half, numbers.end()};
-  if (change == Change::by_part) return swapped(numbers, rows.heads, 3);
+  if (change == Change::by_part) return by_part(numbers, rows, false);
   if (change == Change::of_qkv || change == Change::of_gate) {
     std::vector<float> out;
     for (const Rows& r : rows_of_linear(rows.linear))
@@ -167,8 +187,8 @@ std::vector<float> changed_back(Change change, std::vector<float> numbers,
                                 const std::string& name) {
   if (is_turned(change, dims)) return turned(numbers, dims[0], dims[1]);
   if (change == Change::by_part) {
-    check_parts(dims, rows.heads, name);
-    return swapped(numbers, 3, rows.heads);
+    check_parts(dims, rows, name);
+    return by_part(numbers, rows, true);
   }
   if (change == Change::exponent || change == Change::exponent_column) {
     if (!std::ranges::all_of(numbers, [](float v) { return v < 0; }))

@@ -20,6 +20,7 @@ struct LinearHeads {
 // of a mixer.
 struct HeadRows {
   int64_t heads = 0, keys = 0, values = 0, groups = 1;
+  int64_t key_heads = 0;  // of by_part
   LinearHeads linear{};
 };
 

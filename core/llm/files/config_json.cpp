@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "llm/files/config_keys.hpp"
+#include "llm/files/expert_keys.hpp"
 #include "llm/files/mixer_keys.hpp"
 #include "llm/files/own_keys.hpp"
 #include "llm/json_text.hpp"
@@ -188,22 +189,24 @@ class Reader {
       return kept;
     }
     Json config = out_;
-    config["rope_scaling"] = scaling;
-    const std::vector<float> again = rope_tensors(config, file_).at(0).numbers;
-    bool same = again.size() == divisors.size();
-    for (size_t i = 0; same && i < again.size(); ++i)
-      same = std::fabs(again[i] - divisors[i]) <= 1e-3 * divisors[i];
-    if (!same)
-      throw Error(TENON_UNSUPPORTED,
-                  file_ +
-                      ": rope_freqs.weight: expected the divisors of llama3 with the factors "
-                      "1 and 4 and a context of 8192");
-    return scaling;
+    for (const double high : {4.0, 1.0}) {  // 1: Llama 4
+      scaling["high_freq_factor"] = high;
+      config["rope_scaling"] = scaling;
+      const std::vector<float> again = rope_tensors(config, file_).at(0).numbers;
+      bool same = again.size() == divisors.size();
+      for (size_t i = 0; same && i < again.size(); ++i)
+        same = std::fabs(again[i] - divisors[i]) <= 1e-3 * divisors[i];
+      if (same) return scaling;
+    }
+    throw Error(TENON_UNSUPPORTED,
+                file_ +
+                    ": rope_freqs.weight: expected the divisors of llama3 with the factors 1 and "
+                    "4, or 1 and 1, and a context of 8192");
   }
 
   void experts() {
     if (family_.experts.empty()) return;
-    if (family_.gguf == "glm4moe") return;  // as DeepSeek
+    if (sets_own_experts(family_)) return;
     const bool local = family_.model_type == "mixtral" || family_.model_type == "gpt_oss" ||
                        family_.model_type == "granitemoe";
     size("expert_count", local ? "num_local_experts" : "num_experts");

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "llm/files/expert_keys.hpp"
 #include "llm/files/hybrid_keys.hpp"
 #include "llm/files/mixer_keys.hpp"
 #include "llm/files/own_keys.hpp"
@@ -46,13 +47,15 @@ std::vector<float> llama3_divisors(const RopeConfig& rope, int64_t head, const s
   const double factor = need("factor"), low = need("low_freq_factor"),
                high = need("high_freq_factor"), context = need("original_max_position_embeddings");
   if (head > 65536) unsupported(file, "head_dim", "expected at most 65536");
-  if (high <= low) unsupported(file, "high_freq_factor", "expected more than low_freq_factor");
+  if (high < low) unsupported(file, "high_freq_factor", "expected at least low_freq_factor");
   std::vector<float> out;
   for (int64_t i = 0; i < head / 2; ++i) {
     const double frequency =
         std::pow(rope.theta, -2.0 * static_cast<double>(i) / static_cast<double>(head));
     const double turns = context * frequency / (2 * std::numbers::pi);
-    const double kept = std::clamp((turns - low) / (high - low), 0.0, 1.0);
+    const double kept = high > low    ? std::clamp((turns - low) / (high - low), 0.0, 1.0)
+                        : turns > low ? 1.0
+                                      : 0.0;
     out.push_back(static_cast<float>(1 / (kept + (1 - kept) / factor)));
   }
   return out;
@@ -125,6 +128,9 @@ class Keys {
 
   void feed_forward() {
     if (family_.gguf == "lfm2") return set("feed_forward_length", lfm2_ffn(config_, file_));
+    if (family_.gguf == "llama4")
+      return set("feed_forward_length",
+                 field<int64_t>(config_, "intermediate_size_mlp", file_).value_or(16384));
     // In these, all layers have experts.
     if (family_.gguf == "qwen35moe" && !field<int64_t>(config_, "intermediate_size", file_)) return;
     size("feed_forward_length", "intermediate_size");
@@ -136,14 +142,15 @@ class Keys {
     if (family_.model_type == "glm" || family_.model_type == "glm4") return 0.00000015625;
     for (const char* type :
          {"gpt_oss", "olmo2", "olmo3", "olmoe", "exaone4", "ernie4_5", "glm4_moe",
-          "hunyuan_v1_dense", "arcee", "mixtral", "phi3", "ministral3", "lfm2", "lfm2_moe"})
+          "hunyuan_v1_dense", "hunyuan_v1_moe", "ernie4_5_moe", "llama4_text", "apertus", "arcee",
+          "mixtral", "phi3", "ministral3", "lfm2", "lfm2_moe"})
       if (family_.model_type == type) return 1e-5;
     return 1e-6;
   }
 
   void rope(int64_t head) {
     RopeConfig r = read_rope(config_, file_);
-    if (family_.model_type == "hunyuan_v1_dense") r = with_alpha(std::move(r), head);
+    if (family_.gguf.starts_with("hunyuan")) r = with_alpha(std::move(r), head);
     out_.set(key("rope.freq_base"), static_cast<float>(r.theta));
     const double part =
         field<double>(config_, "partial_rotary_factor", file_)
@@ -241,7 +248,7 @@ class Keys {
 
   void experts() {
     if (family_.experts.empty()) return;
-    if (family_.gguf == "glm4moe") return;  // as DeepSeek
+    if (sets_own_experts(family_)) return;
     const char* count = family_.model_type == "mixtral" ? "num_local_experts" : "num_experts";
     // transformers writes either name.
     const bool local = !config_.contains(count);
@@ -260,7 +267,9 @@ class Keys {
     const bool used = family_.gguf.starts_with("qwen")
                           ? field<bool>(config_, "use_sliding_window", file_).value_or(false)
                           : true;
-    if (window && used && *window > 0) set("attention.sliding_window", *window);
+    // Of Dots1, all layers or none have it: see decoder_keys.cpp.
+    if (window && used && *window > 0 && family_.gguf != "dots1")
+      set("attention.sliding_window", *window);
     for (const char* name : {"attn_logit_softcapping", "final_logit_softcapping"}) {
       if (const auto v = field<double>(config_, name, file_))
         out_.set(key(name), static_cast<float>(*v));
@@ -348,10 +357,21 @@ RopeConfig read_rope(const Json& config, const std::string& file) {
       type == "lfm2_moe")
     rope.theta = 1e6;
   if (type == "smollm3") rope.theta = 2e6;
-  if (type == "cohere" || type == "ernie4_5" || type == "olmo3") rope.theta = 5e5;
+  for (const char* name : {"cohere", "ernie4_5", "ernie4_5_moe", "olmo3", "llama4_text"})
+    if (type == name) rope.theta = 5e5;
   if (type == "gpt_oss") rope.theta = 150000;
   if (type == "gpt_neox")
     rope.theta = field<double>(config, "rotary_emb_base", file).value_or(rope.theta);
+  if (type == "apertus") {
+    rope.theta = 12e6;
+    if (!config.contains("rope_scaling") && !config.contains("rope_parameters")) {
+      rope.type = "llama3";
+      rope.scaling = {{"factor", 8.0},
+                      {"low_freq_factor", 1.0},
+                      {"high_freq_factor", 4.0},
+                      {"original_max_position_embeddings", 8192}};
+    }
+  }
   rope.theta = field<double>(config, "rope_theta", file).value_or(rope.theta);
   rope.local_theta = field<double>(config, "rope_local_base_freq", file).value_or(rope.local_theta);
   if (const auto scaling = field<Json>(config, "rope_scaling", file))

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "llm/files/expert_keys.hpp"
+
 namespace tenon::llm::files {
 namespace {
 
@@ -13,31 +15,6 @@ int64_t usual_pattern(const Family& family) {
   if (family.gguf == "gpt-oss") return 2;
   return family.gguf == "cohere2" || family.gguf == "exaone4" || family.model_type == "olmo3" ? 4
                                                                                               : 0;
-}
-
-void set_glm_moe(Fields& f, const Family& family, const Json& config, const std::string& file) {
-  f.set("leading_dense_block_count", dense_layers(config, family, file));
-  f.set("expert_count", f.size("n_routed_experts"));
-  f.set("expert_used_count", f.size("num_experts_per_tok"));
-  f.set("expert_shared_count", f.integer("n_shared_experts", 1));
-  f.set("expert_feed_forward_length", f.size("moe_intermediate_size"));
-  f.set("expert_gating_func", 2);  // sigmoid
-  f.set_real("expert_weights_scale", f.real("routed_scaling_factor", 1));
-  f.set_flag("expert_weights_norm", f.flag("norm_topk_prob", true));
-  for (const char* name : {"n_group", "topk_group"})
-    if (const int64_t n = f.integer(name, 1); n != 1) f.refuse(name, std::to_string(n), "1");
-}
-
-void read_glm_moe(const FileKeys& k, Json& out) {
-  out["first_k_dense_replace"] = k.integer("leading_dense_block_count", 0);
-  out["n_routed_experts"] = k.integer("expert_count");
-  out["num_experts_per_tok"] = k.integer("expert_used_count");
-  out["n_shared_experts"] = k.integer("expert_shared_count", 0);
-  out["moe_intermediate_size"] = k.integer("expert_feed_forward_length");
-  out["routed_scaling_factor"] = k.has("expert_weights_scale") ? k.real("expert_weights_scale") : 1;
-  out["norm_topk_prob"] = !k.has("expert_weights_norm") || k.flag("expert_weights_norm");
-  out["num_nextn_predict_layers"] = 0;
-  read_extra_layers(k, out);
 }
 
 // A number, or true for each layer with a window.
@@ -67,7 +44,7 @@ void rename_biases(const Gguf& model, const Family& family, Json& out) {
     if (name) out[name] = attention;
   };
   if (family.gguf == "stablelm") only("use_qkv_bias");
-  if (family.gguf == "starcoder2" || family.gguf == "ernie4_5") only("use_bias");
+  if (family.gguf == "starcoder2" || family.gguf.starts_with("ernie4_5")) only("use_bias");
   if (family.gguf == "gptneox") only("attention_bias");
   if (family.gguf == "phi2" || family.gguf == "exaone4") only(nullptr);
   if (family.gguf == "gpt-oss" || family.gguf == "glm4" || family.gguf == "chatglm" ||
@@ -107,7 +84,7 @@ void set_decoder_keys(Fields& f, const Family& family, const Json& config,
       f.refuse("swiglu_alpha", std::to_string(v), "1.702");
   }
   if (family.gguf == "olmoe") f.expect("norm_topk_prob", false);
-  if (family.gguf == "glm4moe") set_glm_moe(f, family, config, file);
+  set_expert_keys(f, family, config, file);
   f.expect("qk_layernorm", false);
 }
 
@@ -151,10 +128,8 @@ void read_decoder_keys(const Gguf& model, const Family& family, const std::strin
     out["attention_out_bias"] = model.has_tensor("blk.0.attn_output.bias");
   if (family.gguf == "olmoe") out["norm_topk_prob"] = false;
   if (family.gguf == "gpt-oss") out["swiglu_limit"] = 7.0;
-  if (family.gguf == "glm4moe") {
-    read_glm_moe(k, out);
-    out["use_qk_norm"] = model.has_tensor("blk.0.attn_q_norm.weight");
-  }
+  read_expert_keys(k, family, out);
+  if (family.gguf == "glm4moe") out["use_qk_norm"] = model.has_tensor("blk.0.attn_q_norm.weight");
   rename_biases(model, family, out);
 }
 

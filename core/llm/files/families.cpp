@@ -278,6 +278,54 @@ constexpr Family kFamilies[] = {
      .names = kJamba,
      .experts = kJambaExperts,
      .hybrid = true},
+    {.model_type = "ernie4_5_moe",
+     .architecture = "Ernie4_5_MoeForCausalLM",
+     .gguf = "ernie4_5-moe",
+     .names = kErnieMoe,
+     .experts = kQwen3MoeExperts,
+     .tied = true},
+    {.model_type = "hunyuan_v1_moe",
+     .architecture = "HunYuanMoEV1ForCausalLM",
+     .gguf = "hunyuan-moe",
+     .names = kHunyuanMoe,
+     .experts = kQwen3MoeExperts},
+    {.model_type = "falcon",
+     .architecture = "FalconForCausalLM",
+     .gguf = "falcon",
+     .names = kFalcon,
+     .tied = true},
+    {.model_type = "falcon",
+     .architecture = "FalconForCausalLM",
+     .gguf = "falcon",
+     .names = kFalconTwoNorms,
+     .tied = true,
+     .two_norms = true},
+    {.model_type = "mpt",
+     .architecture = "MptForCausalLM",
+     .gguf = "mpt",
+     .names = kMpt,
+     .tied = true},
+    {.model_type = "bloom",
+     .architecture = "BloomForCausalLM",
+     .gguf = "bloom",
+     .names = kBloom,
+     .tied = true},
+    {.model_type = "llama4_text",
+     .architecture = "Llama4ForCausalLM",
+     .gguf = "llama4",
+     .names = kLlama4,
+     .experts = kLlama4Experts},
+    {.model_type = "dots1",
+     .architecture = "Dots1ForCausalLM",
+     .gguf = "dots1",
+     .names = kDots1,
+     .experts = kQwen3MoeExperts},
+    {.model_type = "apertus",
+     .architecture = "ApertusForCausalLM",
+     .gguf = "apertus",
+     .names = kApertus,
+     .lists = kApertusLists,
+     .activation = "xielu"},
     // The text of models that also read images.
     {.model_type = "qwen2", .architecture = "Qwen2ForCausalLM", .gguf = "qwen2vl", .names = kLlama},
     {.model_type = "qwen3", .architecture = "Qwen3ForCausalLM", .gguf = "qwen3vl", .names = kQwen3},
@@ -285,10 +333,11 @@ constexpr Family kFamilies[] = {
 
 }  // namespace
 
-const Family& family_of_folder(const std::string& model_type, const std::string& file) {
+const Family& family_of_folder(const std::string& model_type, const std::string& file,
+                               bool two_norms) {
   std::string known;
   for (const Family& f : kFamilies) {
-    if (f.model_type == model_type) return f;
+    if (f.model_type == model_type && f.two_norms == two_norms) return f;
     known += (known.empty() ? "" : ", ") + std::string(f.model_type);
   }
   throw Error(TENON_UNSUPPORTED,
@@ -328,6 +377,8 @@ const Family& family_of_gguf(const Gguf& model, const std::string& file) {
   if (architecture == "granitehybrid" && has("granitehybrid.expert_count"))
     for (const Family& f : kFamilies)
       if (f.gguf == architecture && !f.experts.empty()) return f;
+  if (architecture == "falcon")
+    return family_of_folder("falcon", file, model.has_tensor("blk.0.attn_norm_2.weight"));
   constexpr int64_t kSigmoid = 2;
   if (architecture == "deepseek2" && model.has("deepseek2.expert_gating_func") &&
       model.number<int64_t>("deepseek2.expert_gating_func") == kSigmoid)
@@ -340,6 +391,19 @@ const Family& family_of_gguf(const Gguf& model, const std::string& file) {
   }
   throw Error(TENON_UNSUPPORTED, file + ": general.architecture '" + architecture +
                                      "' cannot be converted; expected " + known);
+}
+
+std::vector<float> numbers_of(const NumberList& list, const Gguf& model, int64_t layers,
+                              const std::string& file) {
+  const std::string key(list.key);
+  if (!model.has(key)) throw Error(TENON_CORRUPT, file + ": key '" + key + "' is missing");
+  std::vector<float> out = model.numbers<float>(key);
+  if (out.size() == 1) out.assign(static_cast<size_t>(layers), out[0]);
+  if (static_cast<int64_t>(out.size()) != layers)
+    throw Error(TENON_CORRUPT, file + ": key '" + key + "' has " + std::to_string(out.size()) +
+                                   " numbers; expected one for each of the " +
+                                   std::to_string(layers) + " layers");
+  return out;
 }
 
 std::span<const std::string_view> ends_of(const NamePair& pair) {

@@ -114,20 +114,21 @@ constexpr NamePair kMamba[] = {
     {.folder = TENON_MAMBA "mixer.D", .gguf = "blk.*.ssm_d", .whole = true},
     {TENON_MAMBA "mixer.out_proj", "blk.*.ssm_out"}};
 
-// An MLP in layers in front, experts chosen as DeepSeek-V3 does in the others.
-#define TENON_SOME_EXPERTS                                                                        \
+// An MLP in some layers, experts and one for all tokens in the others.
+#define TENON_MLP_OR_EXPERTS                                                                      \
   {TENON_LAYER "mlp.gate_proj", "blk.*.ffn_gate", Layers::dense},                                 \
       {TENON_LAYER "mlp.up_proj", "blk.*.ffn_up", Layers::dense},                                 \
       {TENON_LAYER "mlp.down_proj", "blk.*.ffn_down", Layers::dense},                             \
       {TENON_LAYER "mlp.gate", "blk.*.ffn_gate_inp", Layers::sparse},                             \
-      {.folder = TENON_LAYER "mlp.gate.e_score_correction_bias",                                  \
-       .gguf = "blk.*.exp_probs_b.bias",                                                          \
-       .layers = Layers::sparse,                                                                  \
-       .optional = true,                                                                          \
-       .whole = true},                                                                            \
       {TENON_LAYER "mlp.shared_experts.gate_proj", "blk.*.ffn_gate_shexp", Layers::sparse, true}, \
       {TENON_LAYER "mlp.shared_experts.up_proj", "blk.*.ffn_up_shexp", Layers::sparse, true}, {   \
     TENON_LAYER "mlp.shared_experts.down_proj", "blk.*.ffn_down_shexp", Layers::sparse, true      \
+  }
+// The same, where experts are chosen as DeepSeek-V3 does.
+#define TENON_SOME_EXPERTS                                                                      \
+  TENON_MLP_OR_EXPERTS, {                                                                       \
+    .folder = TENON_LAYER "mlp.gate.e_score_correction_bias", .gguf = "blk.*.exp_probs_b.bias", \
+    .layers = Layers::sparse, .optional = true, .whole = true                                   \
   }
 
 #define TENON_LATENT TENON_LAYER "self_attn."
@@ -362,6 +363,91 @@ constexpr ExpertPair kLfm2Experts[] = {
     {TENON_LAYER "feed_forward.experts.#.w1", "blk.*.ffn_gate_exps"},
     {TENON_LAYER "feed_forward.experts.#.w3", "blk.*.ffn_up_exps"},
     {TENON_LAYER "feed_forward.experts.#.w2", "blk.*.ffn_down_exps"}};
+constexpr NamePair kErnieMoe[] = {TENON_ENDS,
+                                  TENON_ATTENTION,
+                                  TENON_SECOND_NORM,
+                                  TENON_MLP_OR_EXPERTS,
+                                  {.folder = TENON_LAYER "mlp.moe_statics.e_score_correction_bias",
+                                   .gguf = "blk.*.exp_probs_b.bias",
+                                   .layers = Layers::sparse,
+                                   .change = Change::row,
+                                   .whole = true}};
+constexpr NamePair kHunyuanMoe[] = {
+    TENON_ENDS,
+    TENON_ATTENTION,
+    {TENON_LAYER "self_attn.query_layernorm", "blk.*.attn_q_norm"},
+    {TENON_LAYER "self_attn.key_layernorm", "blk.*.attn_k_norm"},
+    TENON_SECOND_NORM,
+    {TENON_LAYER "mlp.gate.wg", "blk.*.ffn_gate_inp"},
+    {TENON_LAYER "mlp.shared_mlp.gate_proj", "blk.*.ffn_gate_shexp"},
+    {TENON_LAYER "mlp.shared_mlp.up_proj", "blk.*.ffn_up_shexp"},
+    {TENON_LAYER "mlp.shared_mlp.down_proj", "blk.*.ffn_down_shexp"}};
+constexpr NamePair kDots1[] = {TENON_ENDS, TENON_ATTENTION, TENON_HEAD_NORMS, TENON_SECOND_NORM,
+                               TENON_SOME_EXPERTS};
+#define TENON_PART TENON_LAYER "feed_forward."
+constexpr NamePair kLlama4[] = {
+    TENON_ENDS,
+    TENON_ATTENTION,
+    TENON_SECOND_NORM,
+    {TENON_PART "gate_proj", "blk.*.ffn_gate", Layers::dense},
+    {TENON_PART "up_proj", "blk.*.ffn_up", Layers::dense},
+    {TENON_PART "down_proj", "blk.*.ffn_down", Layers::dense},
+    {TENON_PART "router", "blk.*.ffn_gate_inp", Layers::sparse},
+    {TENON_PART "shared_expert.gate_proj", "blk.*.ffn_gate_shexp", Layers::sparse},
+    {TENON_PART "shared_expert.up_proj", "blk.*.ffn_up_shexp", Layers::sparse},
+    {TENON_PART "shared_expert.down_proj", "blk.*.ffn_down_shexp", Layers::sparse}};
+constexpr ExpertPair kLlama4Experts[] = {{TENON_PART "experts.#.gate_proj", "blk.*.ffn_gate_exps"},
+                                         {TENON_PART "experts.#.up_proj", "blk.*.ffn_up_exps"},
+                                         {TENON_PART "experts.#.down_proj", "blk.*.ffn_down_exps"}};
+#define TENON_BLOCK "transformer.h.*."
+#define TENON_BLOCK_ENDS                                                                \
+  {"transformer.word_embeddings", "token_embd"}, {"transformer.ln_f", "output_norm"}, { \
+    "lm_head", "output"                                                                 \
+  }
+#define TENON_BLOCK_PRODUCTS                                     \
+  {.folder = TENON_BLOCK "self_attention.query_key_value",       \
+   .gguf = "blk.*.attn_qkv",                                     \
+   .change = Change::by_part},                                   \
+      {TENON_BLOCK "self_attention.dense", "blk.*.attn_output"}, \
+      {TENON_BLOCK "mlp.dense_h_to_4h", "blk.*.ffn_up"}, {       \
+    TENON_BLOCK "mlp.dense_4h_to_h", "blk.*.ffn_down"            \
+  }
+constexpr NamePair kFalcon[] = {
+    TENON_BLOCK_ENDS, {TENON_BLOCK "input_layernorm", "blk.*.attn_norm"}, TENON_BLOCK_PRODUCTS};
+constexpr NamePair kFalconTwoNorms[] = {TENON_BLOCK_ENDS,
+                                        {TENON_BLOCK "ln_mlp", "blk.*.attn_norm"},
+                                        {TENON_BLOCK "ln_attn", "blk.*.attn_norm_2"},
+                                        TENON_BLOCK_PRODUCTS};
+constexpr NamePair kBloom[] = {TENON_BLOCK_ENDS,
+                               {"transformer.word_embeddings_layernorm", "token_embd_norm"},
+                               {TENON_BLOCK "input_layernorm", "blk.*.attn_norm"},
+                               {TENON_BLOCK "post_attention_layernorm", "blk.*.ffn_norm"},
+                               TENON_BLOCK_PRODUCTS};
+#define TENON_MPT "transformer.blocks.*."
+constexpr NamePair kMpt[] = {{"transformer.wte", "token_embd"},
+                             {"transformer.norm_f", "output_norm"},
+                             {"lm_head", "output"},
+                             {TENON_MPT "norm_1", "blk.*.attn_norm"},
+                             {TENON_MPT "attn.Wqkv", "blk.*.attn_qkv"},
+                             {TENON_MPT "attn.out_proj", "blk.*.attn_output"},
+                             {TENON_MPT "norm_2", "blk.*.ffn_norm"},
+                             {TENON_MPT "ffn.up_proj", "blk.*.ffn_up"},
+                             {TENON_MPT "ffn.down_proj", "blk.*.ffn_down"}};
+
+constexpr NamePair kApertus[] = {TENON_ENDS,
+                                 {TENON_LAYER "attention_layernorm", "blk.*.attn_norm"},
+                                 {TENON_LAYER "self_attn.q_proj", "blk.*.attn_q"},
+                                 {TENON_LAYER "self_attn.k_proj", "blk.*.attn_k"},
+                                 {TENON_LAYER "self_attn.v_proj", "blk.*.attn_v"},
+                                 {TENON_LAYER "self_attn.o_proj", "blk.*.attn_output"},
+                                 TENON_HEAD_NORMS,
+                                 {TENON_LAYER "feedforward_layernorm", "blk.*.ffn_norm"},
+                                 {TENON_LAYER "mlp.up_proj", "blk.*.ffn_up"},
+                                 {TENON_LAYER "mlp.down_proj", "blk.*.ffn_down"}};
+constexpr NumberList kApertusLists[] = {{TENON_LAYER "mlp.act_fn.alpha_n", "xielu.alpha_n"},
+                                        {TENON_LAYER "mlp.act_fn.alpha_p", "xielu.alpha_p"},
+                                        {TENON_LAYER "mlp.act_fn.beta", "xielu.beta", true},
+                                        {TENON_LAYER "mlp.act_fn.eps", "xielu.eps", true}};
 
 #undef TENON_LAYER
 #undef TENON_ENDS
@@ -373,6 +459,12 @@ constexpr ExpertPair kLfm2Experts[] = {
 #undef TENON_GPT2
 #undef TENON_MAMBA
 #undef TENON_SOME_EXPERTS
+#undef TENON_MLP_OR_EXPERTS
+#undef TENON_PART
+#undef TENON_BLOCK
+#undef TENON_BLOCK_ENDS
+#undef TENON_BLOCK_PRODUCTS
+#undef TENON_MPT
 #undef TENON_LATENT
 #undef TENON_NEOX
 #undef TENON_MIXTURE

@@ -26,6 +26,7 @@ class Fields {
     out_.set(key(name), static_cast<float>(number));
   }
   void set_flag(std::string_view name, bool value) { out_.set(key(name), value); }
+  void set_text(std::string_view name, const char* value) { out_.set(key(name), value); }
   int64_t integer(std::string_view name, int64_t otherwise) const {
     return field<int64_t>(config_, name, file_).value_or(otherwise);
   }

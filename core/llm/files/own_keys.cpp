@@ -10,6 +10,7 @@
 #include "llm/files/decoder_keys.hpp"
 #include "llm/files/hybrid_keys.hpp"
 #include "llm/files/key_fields.hpp"
+#include "llm/files/older_keys.hpp"
 
 namespace tenon::llm::files {
 namespace {
@@ -99,6 +100,7 @@ bool set_own_keys(GgufWriter& out, const Family& family, const Json& config,
     set_gpt2(fields);
     return true;
   }
+  if (Fields older = fields; set_older_keys(older, family, config, file)) return true;
   if (family.gguf != "mamba") return false;
   set_mamba(fields);
   // A number, or "auto".
@@ -116,7 +118,9 @@ bool read_own_keys(const Gguf& model, const Family& family, const std::string& f
     read_gpt2(keys, out);
   else if (family.gguf == "mamba")
     read_mamba(keys, out, file);
-  return family.gguf == "gpt2" || family.gguf == "mamba";
+  else
+    return read_older_keys(keys, family, out);
+  return true;
 }
 
 void set_more_keys(GgufWriter& out, const Family& family, const Json& config,
@@ -259,9 +263,25 @@ void read_extra_layers(const FileKeys& k, Json& out, const char* name) {
   out[name] = more;
 }
 
+const char* layers_key(const Json& config, const Family& family) {
+  if (family.gguf == "mpt") return "n_layers";
+  const bool short_name =
+      family.gguf == "gpt2" || (family.gguf == "bloom" && config.contains("n_layer"));
+  return short_name ? "n_layer" : "num_hidden_layers";
+}
+
+const Family& family_of_config(const Json& config, const std::string& file) {
+  const std::string type = field<std::string>(config, "model_type", file).value_or("");
+  const bool grouped = field<bool>(config, "new_decoder_architecture", file).value_or(false);
+  return family_of_folder(
+      type, file,
+      type == "falcon" && grouped &&
+          field<int64_t>(config, "num_ln_in_parallel_attn", file).value_or(2) == 2);
+}
+
 int64_t dense_layers(const Json& config, const Family& family, const std::string& file) {
-  if (!family.has_dense_layers()) return 0;
   if (family.gguf == "lfm2moe") return field<int64_t>(config, "num_dense_layers", file).value_or(2);
+  if (!family.as_deepseek()) return 0;
   const int64_t otherwise = family.model_type == "deepseek_v3" ? 3
                             : family.model_type == "glm4_moe"  ? 1
                                                                : 0;
@@ -271,7 +291,7 @@ int64_t dense_layers(const Json& config, const Family& family, const std::string
 int64_t extra_layers(const Json& config, const Family& family, const std::string& file) {
   if (family.has_linear_attention())
     return field<int64_t>(config, "mtp_num_hidden_layers", file).value_or(0);
-  if (!family.has_dense_layers() || family.gguf == "lfm2moe") return 0;
+  if (!family.as_deepseek()) return 0;
   const bool glm = family.model_type == "glm4_moe";
   if (glm)
     if (const auto more = field<int64_t>(config, "num_mtp_layers", file)) return *more;

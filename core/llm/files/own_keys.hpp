@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Configurations that are not like Llama's: those of GPT-2 and Mamba, and what DeepSeek adds.
+// Configurations that are not like Llama's: those of GPT-2, Mamba, Falcon, MPT and BLOOM, and what
+// DeepSeek adds.
 #pragma once
 
 #include <string>
@@ -9,8 +10,8 @@
 
 namespace tenon::llm::files {
 
-// GPT-2 and Mamba: all keys of the architecture; false for other families. Throws TENON_UNSUPPORTED for
-// a field that GGUF has no key for.
+// GPT-2, Mamba and older_keys.hpp: all keys of the architecture; false for other families. Throws
+// TENON_UNSUPPORTED for a field that GGUF has no key for.
 bool set_own_keys(GgufWriter& out, const Family& family, const Json& config,
                   const std::string& file);
 // Sets their fields of config.json; false for other families.
@@ -20,6 +21,11 @@ bool read_own_keys(const Gguf& model, const Family& family, const std::string& f
 void set_more_keys(GgufWriter& out, const Family& family, const Json& config,
                    const std::string& file);
 void read_more_keys(const Gguf& model, const Family& family, const std::string& file, Json& out);
+
+// The key of the number of layers.
+const char* layers_key(const Json& config, const Family& family);
+// The family of a config.json, by model_type and the norms of Falcon.
+const Family& family_of_config(const Json& config, const std::string& file);
 
 // DeepSeek: the keys of latent attention and of experts, beside those that all families have.
 void set_deepseek_keys(GgufWriter& out, const Family& family, const Json& config,

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 
+#include "llm/arch/config.hpp"
 #include "llm/files/change.hpp"
 #include "llm/files/config_keys.hpp"
 #include "llm/files/convert.hpp"
@@ -27,7 +28,8 @@ struct Planned {
   bool minus_one = false, changes = false;
   Change change = Change::none;
   Order order = Order::same;
-  std::string values{};  // the other part of what the source is a part of
+  std::vector<float> numbers{};  // instead of a source
+  std::string values{};          // the other part of what the source is a part of
   bool as_is() const {
     return heads == 0 && !minus_one && change == Change::none && order == Order::same;
   }
@@ -53,12 +55,16 @@ class ToFolder {
       throw Error(TENON_UNSUPPORTED, file_ + ": models of model_type '" +
                                          std::string(family_.model_type) +
                                          "' are converted to GGUF only; expected another one");
-    if (family_.permuted || family_.gguf == "gptneox") {
+    if (family_.has_parts()) {
+      const ModelConfig model = parse_config(config.dump(), file_);
+      rows_ = {.heads = model.heads, .key_heads = model.kv_heads};
+    }
+    if (family_.permuted) {
       heads_ = need_size(config, "num_attention_heads", file_);
       kv_heads_ = field<int64_t>(config, "num_key_value_heads", file_).value_or(heads_);
     }
-    rows_ = {.heads = heads_, .linear = linear_heads(config, family_, file_)};
-    plan(need_size(config, family_.gguf == "gpt2" ? "n_layer" : "num_hidden_layers", file_),
+    rows_.linear = linear_heads(config, family_, file_);
+    plan(need_size(config, layers_key(config, family_), file_),
          extra_layers(config, family_, file_));
     // Before anything is written: it may fail.
     const TokenizerFiles tokenizer = tokenizer_files(model_, file_);
@@ -155,6 +161,14 @@ class ToFolder {
         if (layer == 0 || pair.gguf.find('*') != pair.gguf.npos) add(pair, layer, false);
       for (const ExpertPair& pair : family_.experts) add(pair, layer, true);
     }
+    for (const NumberList& list : family_.lists) {
+      const std::vector<float> numbers = numbers_of(list, model_, layers, file_);
+      for (int64_t layer = 0; layer < layers; ++layer)
+        planned_.push_back({.name = numbered(list.folder, layer),
+                            .source = std::string(list.key),
+                            .dims = list.scalar ? std::vector<int64_t>{} : std::vector<int64_t>{1},
+                            .numbers = {numbers[static_cast<size_t>(layer)]}});
+    }
     const auto is_extra = [&](std::string_view name) {
       for (int64_t i = 0; i < extra_layers && i < 64; ++i)
         if (name.starts_with(numbered("blk.*.", layers + i))) return true;
@@ -183,6 +197,11 @@ class ToFolder {
 
   // The content of a planned tensor, in the dtype of the folder.
   std::shared_ptr<Tensor> made(const Planned& p) {
+    if (!p.numbers.empty()) {
+      auto out = std::make_shared<Tensor>(TensorType(dtype_, p.dims));
+      detail::check(tenon_convert(f32, p.numbers.data(), dtype_, out->data(), p.numbers.size()));
+      return out;
+    }
     const GgufTensor t = decodable(p.source);
     std::span<const std::byte> data = t.data;
     if (p.expert >= 0) {

@@ -49,8 +49,7 @@ std::string text_of(const TensorType& type) {
 
 const Family& family_of_files(const ModelFolder& folder) {
   const std::string file = folder.config_file();
-  const Family& first =
-      family_of_folder(field<std::string>(folder.config(), "model_type", file).value_or(""), file);
+  const Family& first = family_of_config(folder.config(), file);
   return first.hybrid ? family_of(engine_config(folder), file) : first;
 }
 
@@ -65,14 +64,20 @@ class ToGguf {
         out_(file) {
     mix_ = options.type.empty() ? folder_.own_type() : options.type;
     if (family_.hybrid) engine_ = engine_config(folder_);
-    const char* const layers = family_.gguf == "gpt2" ? "n_layer" : "num_hidden_layers";
+    const char* const layers = layers_key(config_, family_);
     model_.layers = engine_ ? engine_->layers : need_size(config_, layers, config_file_);
     if (model_.layers > 4096)
       throw Error(TENON_UNSUPPORTED, config_file_ + ": '" + layers + "' is " +
                                          std::to_string(model_.layers) + "; expected at most 4096");
-    dense_layers_ = dense_layers(config_, family_, config_file_);
-    if (family_.gguf == "gptneox")
-      rows_.heads = need_size(config_, "num_attention_heads", config_file_);
+    if (engine_) {
+      rows_.groups = engine_->mamba.groups;
+      model_.experts = engine_->moe.experts;
+    } else if (family_.has_parts() || !family_.experts.empty()) {
+      const ModelConfig model = engine_config(folder_);
+      rows_ = {.heads = model.heads, .key_heads = model.kv_heads};
+      sparse_ = model.sparse;
+      model_.experts = model.moe.experts;
+    }
     if (family_.gguf == "deepseek2") {
       rows_ = {need_size(config_, "num_attention_heads", config_file_),
                need_size(config_, "qk_nope_head_dim", config_file_),
@@ -80,17 +85,9 @@ class ToGguf {
     }
     recurrent_ = recurrent_layers(config_, family_, config_file_);
     rows_.linear = linear_heads(config_, family_, config_file_);
-    if (engine_) {
-      rows_.groups = engine_->mamba.groups;
-      model_.experts = engine_->moe.experts;
-    } else if (!family_.experts.empty()) {
-      const char* count = config_.contains("n_routed_experts")    ? "n_routed_experts"
-                          : config_.contains("num_local_experts") ? "num_local_experts"
-                                                                  : "num_experts";
-      model_.experts = need_size(config_, count, config_file_);
-      if (model_.experts > 4096)
-        throw Error(TENON_UNSUPPORTED, config_file_ + ": '" + count + "': expected at most 4096");
-    }
+    if (model_.experts > 4096)
+      throw Error(TENON_UNSUPPORTED, config_file_ + ": " + std::to_string(model_.experts) +
+                                         " experts; expected at most 4096");
     // Newer files of GPT-NeoX have the usual name, too.
     for (const NamePair& pair : family_.names)
       if (pair.gguf == "output" && folder_.find(std::string(pair.folder) + ".weight")) head_ = pair;
@@ -116,6 +113,7 @@ class ToGguf {
     if (std::string note = set_tokenizer_keys(out_, folder_.path(), config_, options_.pre);
         !note.empty())
       result_.notes.push_back(std::move(note));
+    for (const auto& [key, numbers] : lists_) out_.set(key, numbers);
     for (const Planned& p : planned_) out_.add(p.name, p.format, p.dims);
     uint64_t done = 0;
     for (const Planned& p : planned_) {
@@ -174,6 +172,7 @@ class ToGguf {
       if (layer_has(Layers::sparse, layer))
         for (const ExpertPair& pair : family_.experts) add_experts(pair, layer);
     }
+    for (const NumberList& list : family_.lists) add_list(list);
     if (options_.changes) {
       for (Planned& p : planned_)
         for (const auto* s : p.sources)
@@ -200,6 +199,7 @@ class ToGguf {
   bool is_harmless(const std::string& name) const {
     if (name.ends_with("rotary_emb.inv_freq") || folder_.is_empty_bias(name)) return true;
     if (engine_ && is_harmless_tensor(name, *engine_)) return true;
+    if (family_.gguf == "ernie4_5-moe" && name.starts_with("model.mtp_")) return true;
     if (family_.gguf == "gpt2" || family_.gguf == "gptneox")
       return name.ends_with(".attention.bias") || name.ends_with(".attention.masked_bias") ||
              name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
@@ -213,8 +213,8 @@ class ToGguf {
   bool layer_has(Layers part, int64_t layer) const {
     if (part == Layers::all) return true;
     if (engine_) return has_part(*engine_, part, layer);
-    return part == (layer < dense_layers_ ? Layers::dense : Layers::sparse) ||
-           part == mixer_of(layer);
+    const bool sparse = !family_.has_dense_layers() || sparse_[static_cast<size_t>(layer)];
+    return part == (sparse ? Layers::sparse : Layers::dense) || part == mixer_of(layer);
   }
 
   void add(const NamePair& pair, int64_t layer) {
@@ -266,6 +266,20 @@ class ToGguf {
     p.dims.insert(p.dims.begin(), model_.experts);
     choose_format(p, layer);
     planned_.push_back(std::move(p));
+  }
+
+  void add_list(const NumberList& list) {
+    std::vector<float>& numbers = lists_[std::string(list.key)];
+    for (int64_t layer = 0; layer < model_.layers; ++layer) {
+      const std::string name = numbered(list.folder, layer);
+      const auto* entry = source(name);
+      if (!entry)
+        throw Error(TENON_NOT_FOUND, folder_.path() + ": tensor '" + name + "' is missing");
+      if (entry->type.elements() != 1)
+        throw Error(TENON_SHAPE_MISMATCH, folder_.path() + ": tensor '" + name + "' is " +
+                                              text_of(entry->type) + "; expected one number");
+      numbers.push_back(entry->numbers()[0]);
+    }
   }
 
   void choose_format(Planned& p, int64_t layer) const {
@@ -386,10 +400,11 @@ class ToGguf {
   MixModel model_;
   NamePair head_{"lm_head", "output"};
   std::optional<ModelConfig> engine_;  // of hybrid models
-  int64_t dense_layers_ = 0;  // in front of those with experts; 0 also where all layers are dense
+  std::vector<bool> sparse_;  // of a family that has layers without experts: which have them
   HeadRows rows_;
   std::vector<bool> recurrent_;  // per layer; empty: none is
   std::vector<Planned> planned_;
+  std::map<std::string, std::vector<float>> lists_;  // keys that stand for tensors
   std::set<std::string> used_;
   uint64_t total_ = 0;  // bytes of the folder's tensors
   Converted result_;
