@@ -22,7 +22,9 @@ class Reader {
     inner_ = size("ssm.inner_size");
     out_["num_hidden_layers"] = layers_;
     out_["hidden_size"] = dim_;
-    const double eps = k_.real("attention.layer_norm_rms_epsilon");
+    const double eps = k_.real(k_.has("attention.layer_norm_rms_epsilon") || !is_nemotron(family_)
+                                   ? "attention.layer_norm_rms_epsilon"
+                                   : "attention.layer_norm_epsilon");
     out_[family_.gguf == "mamba2" || is_nemotron(family_) ? "layer_norm_epsilon" : "rms_norm_eps"] =
         eps;
     if (family_.gguf == "mamba2") return mamba2();

@@ -21,6 +21,8 @@ class Writer {
     f_.set("block_count", c_.layers);
     f_.set("vocab_size", c_.vocab);
     f_.set_real("attention.layer_norm_rms_epsilon", c_.norm_eps);
+    // llama.cpp asks for it under this name.
+    if (is_nemotron(family_)) f_.set_real("attention.layer_norm_epsilon", c_.norm_eps);
     mixers();
     if (family_.gguf == "mamba2") {
       f_.set("feed_forward_length", 0);
