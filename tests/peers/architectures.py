@@ -51,7 +51,7 @@ MAMBA2 = dict(vocab_size=VOCAB, hidden_size=64, num_heads=8, head_dim=16, n_grou
               eos_token_id=1, bos_token_id=0, pad_token_id=0)
 MIXER = dict(mamba_n_heads=8, mamba_d_head=16, mamba_d_state=16, mamba_n_groups=2)
 GRANITE = dict(embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2, logits_scaling=2.0)
-FALCON = dict(mamba_n_heads=8, mamba_d_head=12, mamba_d_ssm=96, mamba_d_state=16, mamba_n_groups=2, mamba_norm_before_gate=False,
+FALCON_H1 = dict(mamba_n_heads=8, mamba_d_head=12, mamba_d_ssm=96, mamba_d_state=16, mamba_n_groups=2, mamba_norm_before_gate=False,
               lm_head_multiplier=0.5, embedding_multiplier=2.0, mlp_multipliers=[0.8, 0.7], key_multiplier=0.6,
               attention_out_multiplier=0.9, attention_in_multiplier=1.1, ssm_multipliers=[0.9, 1.2, 0.8, 1.1, 0.7],
               ssm_in_multiplier=1.25, ssm_out_multiplier=0.75, tie_word_embeddings=False)
@@ -251,9 +251,9 @@ def cases():
         "granitemoehybrid_attention": (T.GraniteMoeHybridConfig(
             **SIZES, **MIXER, **GRANITE, layer_types=["attention"] * 3, num_local_experts=0, shared_intermediate_size=80,
             position_embedding_type="rope", attention_bias=True), []),
-        "falcon_h1": (T.FalconH1Config(**SIZES, **FALCON, head_dim=24, mamba_rms_norm=True), []),
-        "falcon_h1_no_norm": (T.FalconH1Config(**SIZES, **FALCON, mamba_rms_norm=False, mamba_conv_bias=False), []),
-        "falcon_h1_norm_first": (T.FalconH1Config(**SIZES, **FALCON | dict(mamba_norm_before_gate=True), mamba_rms_norm=True,
+        "falcon_h1": (T.FalconH1Config(**SIZES, **FALCON_H1, head_dim=24, mamba_rms_norm=True), []),
+        "falcon_h1_no_norm": (T.FalconH1Config(**SIZES, **FALCON_H1, mamba_rms_norm=False, mamba_conv_bias=False), []),
+        "falcon_h1_norm_first": (T.FalconH1Config(**SIZES, **FALCON_H1 | dict(mamba_norm_before_gate=True), mamba_rms_norm=True,
                                                   mamba_proj_bias=True, projectors_bias=True, attention_bias=True), []),
         "nemotron_h": (T.NemotronHConfig(**SIZES, **NEMOTRON, layers_block_type=[linear, "mlp", full, linear, "mlp"]), []),
         "nemotron_h_moe": (T.NemotronHConfig(
