@@ -192,12 +192,14 @@ Value Step::norm(Value x, const std::string& name, int64_t dims) {
     for (float& v : out.values<float>()) v += 1;
     return out;
   };
-  const auto raised = [&] {
-    return made(name + ".gamma", {name + ".weight"}, {dims}, f32, {dims}, plus_one);
-  };
-  if (c.norm == Norm::rms_plus_one) return rms_norm_by(x, raised(), name, c.norm_eps);
+  // The sum is rounded once, as transformers has it.
+  const bool plain = c.norm == Norm::rms || c.norm == Norm::layer;
   const Value gamma =
-      c.norm == Norm::layer ? parameter(name + ".weight", {dims}) : cast(raised(), s.compute);
+      plain ? parameter(name + ".weight", {dims})
+            : cast(made(name + ".gamma", {name + ".weight"}, {dims}, f32, {dims}, plus_one),
+                   s.compute);
+  if (c.norm == Norm::rms || c.norm == Norm::rms_plus_one)
+    return rms_norm_by(x, gamma, name, c.norm_eps);
   return g.add(op::layer_norm{.eps = c.norm_eps,
                               .x = x,
                               .gamma = gamma,
