@@ -95,7 +95,8 @@ TEST_SUITE("llm/files families") {
         {"deepseek_v2", latent},
         {"deepseek_v3", latent}};
     constexpr std::string_view kOwnKeys[] = {
-        "gpt2", "mamba", "falcon", "mpt", "bloom", "gptj", "mamba2", "granitemoehybrid", "falcon_h1", "nemotron_h", "bamba", "jamba"};
+        "gpt2",      "mamba",      "falcon", "mpt",  "bloom", "gptj", "mamba2", "granitemoehybrid",
+        "falcon_h1", "nemotron_h", "bamba",  "jamba"};
     int compared = 0;
     for (const Architecture* a : architectures()) {
       const std::string type(a->model_type);
