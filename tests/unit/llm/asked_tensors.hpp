@@ -51,10 +51,8 @@ inline TensorSource asked_tensors(const std::string& family,
       if (e.code() == TENON_SHAPE_MISMATCH) {
         dims.clear();
         std::istringstream list(text.substr(text.find("expected [") + 10));
-        for (char c = ','; c == ',';) {
-          dims.emplace_back();
-          list >> dims.back() >> c;
-        }
+        char c = ',';
+        for (int64_t dim = 0; c == ',' && list >> dim; list >> c) dims.push_back(dim);
       } else {
         REQUIRE(e.code() == TENON_NOT_FOUND);
       }

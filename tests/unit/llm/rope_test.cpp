@@ -54,7 +54,7 @@ TEST_SUITE("llm/rope") {
     check(rope.frequencies(4000), {1, 0.1, 0.01 * ramp + 0.01 / 8 * (1 - ramp), 0.001 / 8});
     CHECK_THROWS_AS(read({{"rope_type", "llama3"},
                           {"factor", 8},
-                          {"low_freq_factor", 4},
+                          {"low_freq_factor", 5},
                           {"high_freq_factor", 4},
                           {"original_max_position_embeddings", 1000}}),
                     Error);
