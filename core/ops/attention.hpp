@@ -24,6 +24,8 @@ struct Sizes {
 Shape laid_out(const std::string& layout, int64_t batch, int64_t heads, int64_t len, int64_t last);
 Value swap_layout(Builder& b, const std::string& layout, Value x);
 
+// Checks the options that decode_attention has, too.
+void check_scores(const Infer& i, double scale, double softcap, int64_t left_window);
 // Checks options and operands.
 template <class Op>
 Sizes check_all(const Infer& i, const Op& n);

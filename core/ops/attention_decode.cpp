@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The record of decode_attention: rope, the rows of the caches, and attention of one token of each
 // sequence.
-#include <cmath>
-
+#include "ops/attention.hpp"
 #include "ops/check.hpp"
 #include "ops/padded.hpp"
 #include "ops/table.hpp"
@@ -94,14 +93,7 @@ void check_rope(const Infer& i, const op::decode_attention& n, const Sizes& s) {
 }
 
 void decode_attention_shape(Infer& i, const op::decode_attention& n) {
-  if (std::isinf(n.scale))
-    i.fail(Code::invalid_argument, "attribute scale: expected a finite number, given ", n.scale);
-  if (!(n.softcap >= 0 && std::isfinite(n.softcap)))
-    i.fail(Code::invalid_argument, "attribute softcap: expected 0 (off) or more, given ",
-           n.softcap);
-  if (n.left_window < -1)
-    i.fail(Code::invalid_argument, "attribute left_window: expected -1 (off) or more, given ",
-           n.left_window);
+  attending::check_scores(i, n.scale, n.softcap, n.left_window);
   const Sizes s = check_tokens(i, n);
   check_cache(i, n, s);
   check_rope(i, n, s);

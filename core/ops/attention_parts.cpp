@@ -20,6 +20,16 @@ Shape laid_out(const std::string& layout, int64_t batch, int64_t heads, int64_t 
   return layout == "bshd" ? Shape{batch, len, heads, last} : Shape{batch, heads, len, last};
 }
 
+void check_scores(const Infer& i, double scale, double softcap, int64_t left_window) {
+  if (std::isinf(scale))
+    i.fail(Code::invalid_argument, "attribute scale: expected a finite number, given ", scale);
+  if (!(softcap >= 0 && std::isfinite(softcap)))
+    i.fail(Code::invalid_argument, "attribute softcap: expected 0 (off) or more, given ", softcap);
+  if (left_window < -1)
+    i.fail(Code::invalid_argument, "attribute left_window: expected -1 (off) or more, given ",
+           left_window);
+}
+
 Shape contiguous(const std::string& layout, const Shape& pool, const Shape& table) {
   Shape s = pool;
   const int steps = layout == "bshd" ? 1 : 2;
@@ -45,14 +55,7 @@ Sizes sizes_of(const Shape& q, const Shape& k, const Shape& v, const Op& n) {
 
 template <class Op>
 void check_options(const Infer& i, const Op& n) {
-  if (std::isinf(n.scale))
-    i.fail(Code::invalid_argument, "attribute scale: expected a finite number, given ", n.scale);
-  if (!(n.softcap >= 0 && std::isfinite(n.softcap)))
-    i.fail(Code::invalid_argument, "attribute softcap: expected 0 (off) or more, given ",
-           n.softcap);
-  if (n.left_window < -1)
-    i.fail(Code::invalid_argument, "attribute left_window: expected -1 (off) or more, given ",
-           n.left_window);
+  check_scores(i, n.scale, n.softcap, n.left_window);
   if (n.right_window < -1)
     i.fail(Code::invalid_argument, "attribute right_window: expected -1 (off) or more, given ",
            n.right_window);

@@ -75,11 +75,11 @@ namespace {
 // An operand as attention has it, with one axis more.
 class FourAxes {
  public:
-  FourAxes(const sdk::Value& v, std::initializer_list<int64_t> dims) {
+  FourAxes(const sdk::Value& v, std::initializer_list<int64_t> dims, uint64_t alignment) {
     type_.dtype = v.type().dtype, type_.rank = 4;
     std::ranges::copy(dims, type_.dims.begin());
     type_.set_dense_strides();
-    value_ = sdk::Value(&type_, v.position(), nullptr, v.frozen(), v.alignment());
+    value_ = sdk::Value(&type_, v.position(), nullptr, v.frozen(), alignment);
   }
   FourAxes(const FourAxes&) = delete;
   FourAxes& operator=(const FourAxes&) = delete;
@@ -100,15 +100,15 @@ AttentionProblem problem_of(const sdk::op::decode_attention& n, CudaDevice& devi
   const sdk::Dims &q = n.q.type().dims, &k = n.k_cache.type().dims, &v = n.v_cache.type().dims;
   const int64_t count = n.block_table ? k[0] / n.block_size : q[0];
   const int64_t size = n.block_table ? n.block_size : q[0] == 0 ? 0 : k[0] / q[0];
-  const FourAxes queries(n.q, {q[0], 1, q[1], q[2]}), keys(n.k_cache, {count, size, k[1], k[2]}),
-      values(n.v_cache, {count, size, v[1], v[2]});
-  // Queries are read element by element.
-  const sdk::Value any(&queries.value().type(), n.q.position(), nullptr, false,
-                       keys.value().alignment());
+  const uint64_t of_keys = n.k_cache.alignment(), of_values = n.v_cache.alignment();
+  const FourAxes keys(n.k_cache, {count, size, k[1], k[2]}, of_keys),
+      values(n.v_cache, {count, size, v[1], v[2]}, of_values),
+      // Read element by element, so that they may lie anywhere.
+      queries(n.q, {q[0], 1, q[1], q[2]}, of_keys);
   sdk::op::attention a{};
   a.layout = "bshd", a.scale = n.scale, a.softcap = n.softcap, a.causal = true;
   a.left_window = n.left_window;
-  a.q = any, a.k = keys.value(), a.v = values.value();
+  a.q = queries.value(), a.k = keys.value(), a.v = values.value();
   a.kv_len = n.kv_len, a.past_len = n.past_len, a.block_table = n.block_table;
   return attention_problem(a, device, {});
 }
