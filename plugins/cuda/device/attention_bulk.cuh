@@ -7,6 +7,7 @@
 #pragma once
 #include "attention.cuh"
 #include "bulk.cuh"
+#include "wgmma.cuh"
 
 typedef AttentionWork Work;
 constexpr int kRows = GROUPS * 64, kThreads = (GROUPS + PRODUCER) * 128;

@@ -179,13 +179,12 @@ __device__ inline f32 ue4m3(u32 code) {
                        : __uint_as_float((exponent + 120) << 23 | mantissa << 20);
 }
 
-// The scales and minimums, of six bits each, of the 32 elements at 64 `part` of q4_k and q5_k, and of
-// the next 32: in the two lowest bytes.
-struct ScalesAndMins {
+// What the blocks of q4_k and q5_k begin with.
+struct BlockHead {
   f32 scale, least;
-  u32 scales, mins;
+  u32 six[3];  // numbers of six bits
 };
-__device__ inline ScalesAndMins scales_and_mins(const u8* block, int part) {
+__device__ inline BlockHead head_of(const u8* block) {
   Vec<u32, 4> head;
   if constexpr (alignment_of(0) >= 16) {
     head = load<u32, 4>(reinterpret_cast<const u32*>(block));
@@ -193,13 +192,19 @@ __device__ inline ScalesAndMins scales_and_mins(const u8* block, int part) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) head.v[i] = word<4>(block + 4 * i);
   }
-  const int shift = part % 2 * 16;
-  const u32 a = head.v[1] >> shift, b = head.v[2] >> shift, c = head.v[3] >> shift;
-  ScalesAndMins s;
-  s.scale = f16_to_f32((u16)head.v[0]), s.least = f16_to_f32((u16)(head.v[0] >> 16));
-  s.scales = part < 2 ? a & 0x3F3Fu : (c & 0x0F0Fu) | (a >> 2 & 0x3030u);
-  s.mins = part < 2 ? b & 0x3F3Fu : (c >> 4 & 0x0F0Fu) | (b >> 2 & 0x3030u);
-  return s;
+  return {f16_to_f32((u16)head.v[0]),
+          f16_to_f32((u16)(head.v[0] >> 16)),
+          {head.v[1], head.v[2], head.v[3]}};
+}
+// Bytes of scales and minimums from the bytes of the same groups of the three words of a head, or, if
+// not `first`, of the four groups before.
+struct SixBits {
+  u32 scales, mins;
+};
+__device__ inline SixBits six_bits(u32 a, u32 b, u32 c, bool first) {
+  constexpr u32 kSix = 0x3F3F3F3Fu, kFour = 0x0F0F0F0Fu, kTwo = 0x30303030u;
+  return {first ? a & kSix : (c & kFour) | (a >> 2 & kTwo),
+          first ? b & kSix : (c >> 4 & kFour) | (b >> 2 & kTwo)};
 }
 // The scale, of six bits, of the 16 elements `group` of q3_k.
 __device__ inline int q3_k_scale(const u8* scales, int group) {
@@ -241,8 +246,7 @@ __device__ inline Unit decode(const u8* block, int unit) {
     all(FORMAT == kQ8_K ? __uint_as_float(word<0>(block)) : half_at(block, 0), 0);
   } else if constexpr (FORMAT == kF8E4M3_128) {
 #pragma unroll
-    for (int r = 0; r < kRuns; ++r)
-      v.levels[r] = word<kLevels>(block + kLevels + run_at(unit, r));
+    for (int r = 0; r < kRuns; ++r) v.levels[r] = word<kLevels>(block + kLevels + run_at(unit, r));
     all(__uint_as_float(word<0>(block)), 0);
   } else if constexpr (FORMAT == kIQ4_NL || FORMAT == kIQ4_XS) {
     // The levels of both and 128: 1 24 45 63 79 93 106 118 129 141 153 166 181 197 217 241.
@@ -306,7 +310,10 @@ __device__ inline Unit decode(const u8* block, int unit) {
     }
   } else if constexpr (FORMAT == kQ4_K || FORMAT == kQ5_K) {
     const int part = unit / 4, l = unit % 4 * 8;
-    const ScalesAndMins s = scales_and_mins(block, part);
+    const BlockHead head = head_of(block);
+    const int shift = part % 2 * 16;  // of the 64 elements at 64 · part
+    const SixBits numbers =
+        six_bits(head.six[0] >> shift, head.six[1] >> shift, head.six[2] >> shift, part < 2);
     const Vec<u32, 2> words = two_words<kLevels>(block + kLevels + 32 * part + l);
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
@@ -314,8 +321,8 @@ __device__ inline Unit decode(const u8* block, int unit) {
       v.levels[r] = words.v[r % 2] >> 4 * upper & kNibbles;
       if constexpr (FORMAT == kQ5_K)
         v.levels[r] |= (word<16>(block + 16 + l + r % 2 * 4) >> (2 * part + upper) & kOnes) << 4;
-      v.scale[r] = __fmul_rn(s.scale, (f32)(s.scales >> 8 * upper & 255));
-      v.add[r] = -__fmul_rn(s.least, (f32)(s.mins >> 8 * upper & 255));
+      v.scale[r] = __fmul_rn(head.scale, (f32)(numbers.scales >> 8 * upper & 255));
+      v.add[r] = -__fmul_rn(head.least, (f32)(numbers.mins >> 8 * upper & 255));
     }
   } else if constexpr (FORMAT == kQ6_K) {
     const int n = unit / 8, l = unit % 8 * 4;

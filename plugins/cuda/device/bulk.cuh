@@ -2,12 +2,11 @@
 // Tiles of a matrix copied to shared memory by the copy engine of sm_90.
 #pragma once
 #include "barrier.cuh"
-#include "wgmma.cuh"
 
 // A matrix as the copy engine knows it; the host's TensorMap.
 typedef TensorMap Map;
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#if __CUDA_ARCH__ >= 900
 // What a map takes at a time, from (column, row) on, to shared memory, zeros where the matrix has
 // ended; the barrier counts its bytes.
 __device__ __forceinline__ void copy_tile(u32 to, const Map* map, i32 column, i32 row,

@@ -18,6 +18,7 @@
 #include "bulk.cuh"
 #include "conv.args.cuh"
 #include "math.cuh"
+#include "wgmma.cuh"
 
 typedef TYPE T;
 typedef acc_t<T> S;

@@ -12,6 +12,7 @@
 #include "bulk.cuh"
 #include "conv.args.cuh"
 #include "conv_tile.cuh"
+#include "wgmma.cuh"
 
 typedef TYPE T;
 constexpr int kGroups = 3, kThreads = (kGroups + 1) * 128;

@@ -1,37 +1,40 @@
-//variant: FORMAT=12 ALIGN=16 TYPE=f16 SPLIT=2 SPANS=8 STAGES=4 BIAS=f32 GROUPS=0
-//variant: FORMAT=14 ALIGN=16 TYPE=bf16 SPLIT=8 SPANS=8 STAGES=2 BIAS=bf16 GROUPS=0
-//variant: FORMAT=8 ALIGN=16 TYPE=bf16 SPLIT=1 SPANS=2 STAGES=3 BIAS=f32 GROUPS=0
-//variant: FORMAT=12 ALIGN=16 TYPE=f16 SPLIT=8 SPANS=8 STAGES=4 BIAS=f32 GROUPS=2 IDS=i64 FACTOR=f32
-//variant: FORMAT=128 ALIGN=16 TYPE=bf16 SPLIT=4 SPANS=4 STAGES=3 BIAS=f32 GROUPS=0
-//variant: FORMAT=12 ALIGN=16 TYPE=f16 SPLIT=2 SPANS=8 STAGES=4 BIAS=f32 GROUPS=0 NORM=128 CHUNKS=4 GAMMA=f16 RESIDUAL=1 GATE=silu
-//variant: FORMAT=14 ALIGN=16 TYPE=bf16 SPLIT=1 SPANS=2 STAGES=3 BIAS=f32 GROUPS=0 NORM=32 CHUNKS=2 GAMMA=f32 RESIDUAL=0
-//variant: FORMAT=8 ALIGN=16 TYPE=f16 SPLIT=1 SPANS=2 STAGES=3 BIAS=f16 GROUPS=0 NORM=256 CHUNKS=3 GAMMA=f16 RESIDUAL=1
+//variant: FORMAT=12 ALIGN=16 TYPE=f16 SPLIT=2 SPANS=8 BOXES=1 STAGES=4 BIAS=f32 GROUPS=0
+//variant: FORMAT=14 ALIGN=16 TYPE=bf16 SPLIT=8 SPANS=8 BOXES=1 STAGES=2 BIAS=bf16 GROUPS=0
+//variant: FORMAT=8 ALIGN=16 TYPE=bf16 SPLIT=1 SPANS=2 BOXES=1 STAGES=3 BIAS=f32 GROUPS=0
+//variant: FORMAT=12 ALIGN=16 TYPE=f16 SPLIT=8 SPANS=8 BOXES=1 STAGES=4 BIAS=f32 GROUPS=2 IDS=i64 FACTOR=f32
+//variant: FORMAT=128 ALIGN=16 TYPE=bf16 SPLIT=4 SPANS=4 BOXES=1 STAGES=3 BIAS=f32 GROUPS=0
+//variant: FORMAT=12 ALIGN=16 TYPE=f16 SPLIT=2 SPANS=8 BOXES=1 STAGES=4 BIAS=f32 GROUPS=0 NORM=128 CHUNKS=4 GAMMA=f16 RESIDUAL=1 GATE=silu
+//variant: FORMAT=14 ALIGN=16 TYPE=bf16 SPLIT=1 SPANS=2 BOXES=1 STAGES=3 BIAS=f32 GROUPS=0 NORM=32 CHUNKS=2 GAMMA=f32 RESIDUAL=0
+//variant: FORMAT=8 ALIGN=16 TYPE=f16 SPLIT=1 SPANS=2 BOXES=1 STAGES=3 BIAS=f16 GROUPS=0 NORM=256 CHUNKS=3 GAMMA=f16 RESIDUAL=1
 // SPDX-License-Identifier: Apache-2.0
 // dequant_matmul of one row of x in f16 or bf16, with the bits that dequant_tiles.cu gives to a row
 // among others, and the grouped product of rows that have an expert each: blockIdx.y is the row. x lies
 // in shared memory. The blocks of threads that run at once share all of w and go from tile to tile, of
-// 16 rows of w. A warp brings SPANS spans of 256 terms of each row to a stage of shared memory; eight
-// others each multiply one span of one tile. The first warp also adds the sums of the spans of a tile,
+// 16 rows of w. The first warp brings SPANS spans of 256 terms of each row to a stage of shared memory;
+// eight others each multiply one span of one tile. The second warp adds the sums of the spans of a tile,
 // in the order of SPLIT parts.
 // NORM: lanes that have the row, CHUNKS vectors each, as in norm.cu: rms_norm of x, or of x + residual
 // (RESIDUAL), with the bits of that kernel. GAMMA: dtype of its factors. GATE: a tile has 8 rows of the
 // first half of w and those of the second; act(gate) * up is stored.
-// frozen: w, if no kernel of the program writes it, else null. Its first stages are copied while the
-// kernel before is still at work.
-//entry: dequant_row = multiply_row(BlockProduct, In)
-#include "barrier.cuh"
+// frozen: no kernel of the program writes w. Its first stages are copied while the kernel before is
+// still at work.
+//entry: dequant_row = multiply_row(BlockProduct, TensorMap, bool)
+#include "bulk.cuh"
 #include "dequant_groups.cuh"
 #include "dequant_tiles.cuh"
 #include "math.cuh"
 #include "rows.cuh"
 
 #if __CUDA_ARCH__ >= 900
-constexpr int kWorkers = 8, kThreads = 32 * (kWorkers + 1), kBlocks = 2;  // of a multiprocessor
+constexpr int kWorkers = 8, kThreads = 32 * (kWorkers + 2), kBlocks = 2;  // of a multiprocessor
 constexpr int kRows = 16, kTiles = kWorkers / SPANS;                      // of a stage
 constexpr int kSpan = 256, kSpanBlocks = kSpan / kElements, kSpanBytes = kSpanBlocks * kBytes;
-// Rows begin eight banks apart.
-constexpr int kStride = (SPANS * kSpanBytes + 127) / 128 * 128 + 32;
-constexpr int kStageBytes = kTiles * kRows * kStride;
+// A stage comes in BOXES of the copy engine, each with spans of all rows. It takes some bytes more than
+// them, so that rows begin eight banks apart.
+constexpr int kBoxSpans = SPANS / BOXES;
+constexpr int kStride = (kBoxSpans * kSpanBytes + 31) / 64 * 64 + 32;
+constexpr int kBoxBytes = kTiles * kRows * kStride, kStageBytes = BOXES * kBoxBytes;
+constexpr int kColumn = 8;             // bytes of an element of w, for the copy engine
 constexpr int kLaneWords = 2 * kRuns;  // of x, that a lane reads for a quad
 
 // ---- x in shared memory: for each quad the words of four lanes, and the sums of its groups
@@ -45,7 +48,7 @@ __device__ inline Right right_at(const u32* words) {
 // By the workers; `thread`: which of them. A warp has eight quads at a time: they are eight columns of
 // a right operand, and ones times it are the sums of their groups.
 constexpr int kWorkerThreads = 32 * kWorkers,
-              kAtOnce = 2;  // units of a thread that are loaded together
+              kAtOnce = 4;  // units of a thread that are loaded together
 __device__ inline void prepare(u32* words, f32* sums, const X* from, u32 blocks, u32 thread) {
   const u32 units = blocks * kUnits;
   for (u32 first = 0; first < units; first += kAtOnce * kWorkerThreads) {
@@ -154,124 +157,128 @@ __device__ inline void store_sum(const BlockProduct& p, const TileOfX& of_x, i64
 #endif
 }
 
-// ---- Scales
+// ---- A span
 
-// Of the groups of a quad, and what is added.
+// Scales of the groups of a quad, and what is added.
 struct Scales {
   f32 scale[kGroups], add[kGroups];
 };
-__device__ inline Scales scales_of(const u8* block, int quad) {
-  const Unit v = decode(block, quad * 4);
-  Scales s;
+// Of quad `quad` of the blocks of two rows.
+__device__ inline void scales_of(Scales (&to)[2], const u8* const (&blocks)[2], int quad) {
+  if constexpr (FORMAT == kQ4_K || FORMAT == kQ5_K) {  // both rows at a time
+    const BlockHead first = head_of(blocks[0]), second = head_of(blocks[1]);
+    const u32 pick = quad % 2 == 0 ? 0x5410 : 0x7632;
+    const auto both = [&](int i) { return __byte_perm(first.six[i], second.six[i], pick); };
+    const SixBits numbers = six_bits(both(0), both(1), both(2), quad < 2);
 #pragma unroll
-  for (int g = 0; g < kGroups; ++g) s.scale[g] = v.scale[g * kGroup], s.add[g] = v.add[g * kGroup];
-  return s;
-}
-// Scales that take some work are decoded once: each lane of a line has a quad.
-constexpr bool kShares = kOwnScales || FORMAT == kQ4_K || FORMAT == kQ5_K;
-static_assert(!kShares || kQuads == 4, "a quad for each lane");
-constexpr int kScaleNumbers = kGroups * (kAdds ? 2 : 1);
-constexpr int kScaleRow = 4 * kScaleNumbers + 4;  // rows are four banks apart
-__shared__ __align__(16) f32 shared_scales[kShares ? kWorkers * kRows * kScaleRow : 4];
-__device__ inline void put_scales(f32* to, const Scales& s) {
-  f32 v[kScaleNumbers];
+    for (int i = 0; i < 2; ++i) {
+      const BlockHead& own = i == 0 ? first : second;
 #pragma unroll
-  for (int i = 0; i < kScaleNumbers; ++i) v[i] = i < kGroups ? s.scale[i] : s.add[i - kGroups];
+      for (int g = 0; g < kGroups; ++g) {
+        to[i].scale[g] = __fmul_rn(own.scale, level(numbers.scales, 2 * i + g));
+        to[i].add[g] = -__fmul_rn(own.least, level(numbers.mins, 2 * i + g));
+      }
+    }
+  } else {
 #pragma unroll
-  for (int i = 0; i < kScaleNumbers; i += 4)
-    store(to + i, Vec<f32, 4>{v[i], v[i + 1], v[i + 2], v[i + 3]});
-}
-__device__ inline Scales scales_at(const f32* from) {
-  Scales s = {};
+    for (int i = 0; i < 2; ++i) {
+      const Unit v = decode(blocks[i], quad * 4);
 #pragma unroll
-  for (int i = 0; i < kScaleNumbers; i += 4) {
-    const Vec<f32, 4> v = load<f32, 4>(from + i);
-#pragma unroll
-    for (int e = i; e < i + 4; ++e)
-      if (e < kGroups)
-        s.scale[e] = v.v[e - i];
-      else
-        s.add[e - kGroups] = v.v[e - i];
+      for (int g = 0; g < kGroups; ++g)
+        to[i].scale[g] = v.scale[g * kGroup], to[i].add[g] = v.add[g * kGroup];
+    }
   }
-  return s;
 }
 
-// ---- A span
+// The lanes of a line, which all get the sums of its rows, share the quads of a span: a lane needs the
+// scales of its own only.
+constexpr int kSpanQuads = kSpanBlocks * kQuads, kLaneQuads = kSpanQuads / 4;
+static_assert(kSpanQuads % 4 == 0, "each lane of a line has quads");
 
-// Sums of a span of `quads` quads, of two rows of w that begin at `row`, 8 · kStride apart; in the
-// first lane of a line.
-__device__ inline void multiply_span(f32 (&sum)[2], const u8* row, f32* scales, const u32* x,
+// Sums of a span of `quads` quads, all of them if ALL, of two rows of w that begin at `row`,
+// 8 · kStride apart.
+template <bool ALL>
+__device__ inline void multiply_span(f32 (&sum)[2], const u8* row, const u32* x,
                                      const f32* sums_of_x, int quads) {
   const int lane = threadIdx.x % 4;
-  if constexpr (kShares) {
+  f32 dots[kLaneQuads][kGroups][2] = {};  // of the lane's quads
 #pragma unroll
-    for (int i = 0; i < 2; ++i)
-      put_scales(scales + i * 8 * kScaleRow + lane * kScaleNumbers,
-                 scales_of(row + i * 8 * kStride, lane));
-    __syncwarp();
-  }
-  sum[0] = sum[1] = 0;
-  const auto add_quad = [&](int q) {
+  for (int q = 0; q < kSpanQuads; ++q) {
+    if (!ALL && q >= quads) break;
     u32 left[kRuns][4];
-    Scales own[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const u8* const block = row + i * 8 * kStride + q / kQuads * kBytes;
       const Left v = left_of(block, q % kQuads * 4 + lane);
 #pragma unroll
       for (int r = 0; r < kRuns; ++r) left[r][i] = v.run[r].low, left[r][2 + i] = v.run[r].high;
-      if constexpr (kShares)
-        own[i] = scales_at(scales + i * 8 * kScaleRow + q * kScaleNumbers);
-      else
-        own[i] = scales_of(block, q % kQuads);
     }
     const Right right = right_at(x + q * (4 * kLaneWords));
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
       f32 dot[4];
       sum_runs(dot, left + g * kGroup, 1, right, g * kGroup);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        sum[i] = fma(own[i].scale[g], dot[2 * i], sum[i]);
-        if constexpr (kAdds) sum[i] = fma(own[i].add[g], sums_of_x[q * kGroups + g], sum[i]);
-      }
+      f32(&own)[2] = dots[q % kLaneQuads][g];
+      if (q / kLaneQuads == lane) own[0] = dot[0], own[1] = dot[2];
     }
-  };
-  constexpr int kSpanQuads = kSpanBlocks * kQuads;
-  if (quads == kSpanQuads) {
-#pragma unroll
-    for (int q = 0; q < kSpanQuads; ++q) add_quad(q);
-  } else {
-#pragma unroll 1
-    for (int q = 0; q < quads; ++q) add_quad(q);
   }
-  if constexpr (kShares) __syncwarp();  // all have read the scales
+  // The lane's quads; then they are added in order.
+  f32 of_quad[kLaneQuads][2];
+#pragma unroll
+  for (int k = 0; k < kLaneQuads; ++k) {
+    const int q = lane * kLaneQuads + k;
+    const u8* const block = row + q / kQuads * kBytes;
+    Scales scales[2];
+    scales_of(scales, {block, block + 8 * kStride}, q % kQuads);
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        add_group(of_quad[k][i], g, scales[i].scale[g], dots[k][g][i], scales[i].add[g],
+                  kAdds ? sums_of_x[q * kGroups + g] : 0.0f);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    sum[i] = 0;
+#pragma unroll
+    for (int q = 0; q < kSpanQuads; ++q)
+      if (ALL || q < quads)
+        sum[i] += __shfl_sync(~0u, of_quad[q % kLaneQuads][i], q / kLaneQuads, 4);
+  }
 }
 
 // ---- The pipeline
 
+// The first row of all tiles of a turn of the block.
+__device__ inline i64 first_row(u32 turn) {
+  return ((i64)turn * gridDim.x + blockIdx.x) * (kTiles * kRows);
+}
 // The order of stages: each of `pieces` of the rows of a turn, which is kTiles tiles.
 struct Stage {
-  i64 row;        // the first one of the turn
   u32 piece = 0;  // SPANS spans of each row
   u32 turn = 0, slot = 0, phase = 0;
 
-  __device__ void next(u32 pieces, i64 step) {
-    if (++piece == pieces) piece = 0, row += step, ++turn;
+  // Sums of turns lie in two sets; one is used again in the other phase.
+  __device__ u32 set() const { return turn % 2; }
+  __device__ u32 set_phase() const { return turn / 2 % 2; }
+
+  __device__ void next(u32 pieces) {
+    if (++piece == pieces) piece = 0, ++turn;
     if (++slot == STAGES) slot = 0, phase ^= 1;
   }
 };
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
-    multiply_row(const BlockProduct p, const void* frozen) {
+    multiply_row(const BlockProduct p, const __grid_constant__ Map w, const bool frozen) {
   extern __shared__ __align__(128) u8 shared[];
-  __shared__ __align__(8) u64 barriers[2 * STAGES];
+  __shared__ __align__(8) u64 barriers[2 * STAGES + 4];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const i64 row_bytes = p.k / kElements * kBytes;
   const u32 blocks = (u32)(p.k / kElements), spans = (blocks + kSpanBlocks - 1) / kSpanBlocks,
             pieces = (spans + SPANS - 1) / SPANS;
-  const i64 step = (i64)gridDim.x * kTiles * kRows;
-  Stage at{(i64)blockIdx.x * kTiles * kRows};
+  const u32 all_turns = (u32)((p.n + kTiles * kRows - 1) / (kTiles * kRows)),
+            turns = (all_turns - blockIdx.x + gridDim.x - 1) / gridDim.x;
+  Stage at;
   u8* const stages = shared;
 #ifdef NORM
   X* const row_of_x = reinterpret_cast<X*>(shared + STAGES * kStageBytes);
@@ -280,57 +287,77 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
   u32* const x = reinterpret_cast<u32*>(shared + STAGES * kStageBytes);
 #endif
   f32* const sums_of_x = reinterpret_cast<f32*>(x + blocks * kQuads * 4 * kLaneWords);
-  // Of the spans of the turns under way: [turn % sets][tile][span][row].
+  // Of the spans of two turns: [set][tile][span][row].
   f32* const sums = sums_of_x + blocks * (kAdds ? kQuads * kGroups : 0);
-  const u32 sets = (STAGES + pieces - 1) / pieces + 1, set_size = kTiles * spans * kRows;
-  const u32 full = shared_address(barriers), empty = full + 8 * STAGES;
+  const u32 set_size = kTiles * spans * kRows;
+  // Of stages: copied, read; of sets of sums: all there, all added.
+  const u32 full = shared_address(barriers), empty = full + 8 * STAGES, there = empty + 8 * STAGES,
+            added = there + 8 * 2;
   if (threadIdx.x == 0) {
 #pragma unroll
     for (int s = 0; s < STAGES; ++s)
       barrier_init(full + 8 * s, 1), barrier_init(empty + 8 * s, kWorkers);
+#pragma unroll
+    for (int s = 0; s < 2; ++s)
+      barrier_init(there + 8 * s, kWorkers), barrier_init(added + 8 * s, 1);
     barriers_made();
   }
   __syncthreads();
 
-  // Copies a piece of the rows of a turn, each lane some rows.
-  const auto copy = [&](const Stage& to, const u8* from_w) {
-    const u32 from = to.piece * (SPANS * kSpanBytes);
-    const u32 bytes = min((u32)row_bytes - from, (u32)(SPANS * kSpanBytes));
-    const int rows = (int)min((i64)kTiles * kRows, p.n - to.row);
-    if (lane == 0) barrier_expect(full + 8 * to.slot, rows * bytes);
-    __syncwarp();
-    for (int r = lane; r < rows; r += 32)
-      copy_bytes(shared_address(stages + to.slot * kStageBytes + r * kStride),
-                 from_w + row_of_w(p, to.row + r) * row_bytes + from, bytes, full + 8 * to.slot);
+  // Copies a piece of the rows of a turn; `matrix`: the first row of all.
+  const auto copy = [&](const Stage& to, i64 matrix) {
+    const u32 barrier = full + 8 * to.slot;
+    barrier_expect(barrier, kStageBytes);
+#pragma unroll
+    for (int b = 0; b < BOXES; ++b) {
+      const u32 at = shared_address(stages) + to.slot * kStageBytes + b * kBoxBytes;
+      const i32 column = (i32)(to.piece * SPANS + b * kBoxSpans) * kSpanBytes / kColumn;
+#ifdef GATE
+#pragma unroll
+      for (int half = 0; half < 2 * kTiles; ++half)
+        copy_tile(at + half * 8 * kStride, &w, column,
+                  (i32)(matrix + row_of_w(p, first_row(to.turn) + half * 8)), barrier);
+#else
+      copy_tile(at, &w, column, (i32)(matrix + first_row(to.turn)), barrier);
+#endif
+    }
   };
   Stage copied = at;
-  const auto begin_copies = [&](const u8* from_w) {
-    for (int s = 0; s < STAGES && copied.row < p.n; ++s)
-      copy(copied, from_w), copied.next(pieces, step);
+  const auto begin_copies = [&](i64 matrix) {
+    for (int s = 0; s < STAGES && copied.turn < turns; ++s)
+      copy(copied, matrix), copied.next(pieces);
   };
-  if (frozen && warp == 0) begin_copies(static_cast<const u8*>(frozen));
-  begin_early();
+  let_next_begin();
+  if (frozen && threadIdx.x == 0) begin_copies(0);
+  await_earlier();
   const TileOfX of_x = tile_of_x<1>(p.groups, p.m, blockIdx.y, blockIdx.x + threadIdx.x == 0);
-  const u8* const w = of_x.matrix(p, row_bytes);
+  const i64 matrix = of_x.expert * p.n;
   if (GROUPS && !of_x.own) {  // no block of w is read
-    for (; at.row < p.n; at.row += step)
-      for (i64 r = threadIdx.x; r < min((i64)kTiles * kRows, p.n - at.row); r += kThreads)
-        static_cast<X*>(p.y)[of_x.row(0) * p.n + at.row + r] = narrow<X>(0.0f);
+    for (u32 turn = 0; turn < turns; ++turn) {
+      const i64 first = first_row(turn);
+      for (i64 r = threadIdx.x; r < min((i64)kTiles * kRows, p.n - first); r += kThreads)
+        static_cast<X*>(p.y)[of_x.row(0) * p.n + first + r] = narrow<X>(0.0f);
+    }
     return;
   }
 
   if (warp == 0) {
-    if (!frozen) begin_copies(w);
-    for (; at.row < p.n; at.next(pieces, step)) {
+    if (lane > 0) return;
+    if (!frozen) begin_copies(matrix);
+    for (; copied.turn < turns; at.next(pieces)) {
       barrier_wait(empty + 8 * at.slot, at.phase);
-      if (copied.row < p.n) copy(copied, w), copied.next(pieces, step);
-      if (at.piece + 1 < pieces) continue;
+      copy(copied, matrix), copied.next(pieces);
+    }
+    return;
+  }
+  if (warp == 1) {
+    for (; at.turn < turns; ++at.turn) {
+      barrier_wait(there + 8 * at.set(), at.set_phase());
       // The sums of spans, by parts: SPLIT apart, and then the parts, in order.
       for (int r = lane; r < kTiles * kRows; r += 32) {
-        const i64 row = at.row + r;
+        const i64 row = first_row(at.turn) + r;
         if (row >= p.n) break;
-        const f32* const own =
-            sums + at.turn % sets * set_size + r / kRows * spans * kRows + r % kRows;
+        const f32* const own = sums + at.set() * set_size + r / kRows * spans * kRows + r % kRows;
         f32 part[SPLIT] = {};
         u32 span = 0;
 #pragma unroll 4
@@ -346,36 +373,44 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
         store_sum(p, of_x, row, all);
       }
       __syncwarp();
+      if (lane == 0) barrier_arrive(added + 8 * at.set());
     }
     return;
   }
 
 #ifdef NORM
-  normalize(row_of_x, p, blockIdx.x == 0 ? static_cast<X*>(p.sum) : nullptr, threadIdx.x - 32);
-  prepare(x, sums_of_x, row_of_x, blocks, threadIdx.x - 32);
+  normalize(row_of_x, p, blockIdx.x == 0 ? static_cast<X*>(p.sum) : nullptr, threadIdx.x - 64);
+  prepare(x, sums_of_x, row_of_x, blocks, threadIdx.x - 64);
 #else
-  prepare(x, sums_of_x, static_cast<const X*>(p.x) + of_x.row(0) * p.k, blocks, threadIdx.x - 32);
+  prepare(x, sums_of_x, static_cast<const X*>(p.x) + of_x.row(0) * p.k, blocks, threadIdx.x - 64);
 #endif
-  const int worker = warp - 1, tile = worker / SPANS, line = lane / 4;
-  f32* const scales = shared_scales + (kShares ? (worker * kRows + line) * kScaleRow : 0);
-  for (; at.row < p.n; at.next(pieces, step)) {
+  const int worker = warp - 2, tile = worker / SPANS, line = lane / 4;
+  for (; at.turn < turns; at.next(pieces)) {
     barrier_wait(full + 8 * at.slot, at.phase);
+    if (at.piece == 0) barrier_wait(added + 8 * at.set(), at.set_phase() ^ 1);
     const u32 span = at.piece * SPANS + worker % SPANS;
     if (span < spans) {
-      const u8* const row = stages + at.slot * kStageBytes + (tile * kRows + line) * kStride +
-                            worker % SPANS * kSpanBytes;
+      const int own = worker % SPANS;
+      const u8* const row = stages + at.slot * kStageBytes + own / kBoxSpans * kBoxBytes +
+                            (tile * kRows + line) * kStride + own % kBoxSpans * kSpanBytes;
       const int quads = (int)min(blocks - span * kSpanBlocks, (u32)kSpanBlocks) * kQuads;
-      const u32 quad = span * (kSpanBlocks * kQuads);
+      const u32 quad = span * kSpanQuads;
+      const u32* const of_x = x + quad * (4 * kLaneWords);
       f32 sum[2];
-      multiply_span(sum, row, scales, x + quad * (4 * kLaneWords), sums_of_x + quad * kGroups,
-                    quads);
-      f32* const to = sums + at.turn % sets * set_size + (tile * spans + span) * kRows + line;
+      if (quads == kSpanQuads)
+        multiply_span<true>(sum, row, of_x, sums_of_x + quad * kGroups, quads);
+      else
+        multiply_span<false>(sum, row, of_x, sums_of_x + quad * kGroups, quads);
+      f32* const to = sums + at.set() * set_size + (tile * spans + span) * kRows + line;
       if (lane % 4 == 0) to[0] = sum[0], to[8] = sum[1];
     }
     __syncwarp();
-    if (lane == 0) barrier_arrive(empty + 8 * at.slot);
+    if (lane == 0) {
+      barrier_arrive(empty + 8 * at.slot);
+      if (at.piece + 1 == pieces) barrier_arrive(there + 8 * at.set());
+    }
   }
 }
 #else
-extern "C" __global__ void multiply_row(const BlockProduct, const void*) {}
+extern "C" __global__ void multiply_row(const BlockProduct, const Map, const bool) {}
 #endif

@@ -187,6 +187,13 @@ __device__ inline Vec<f32, 2> sums_of_x(const Right& right, int group) {
 }
 constexpr int kSumsOfQuad = kGroups * 8;
 
+// Adds group g to the sum of a quad, which the first one begins. `dot`: of levels and x; `of_x`: the sum
+// of x, if the format has minimums.
+__device__ inline void add_group(f32& sum, int g, f32 scale, f32 dot, f32 least, f32 of_x) {
+  sum = g == 0 ? __fmul_rn(scale, dot) : fma(scale, dot, sum);
+  if constexpr (kAdds) sum = fma(least, of_x, sum);
+}
+
 // What a lane has of a quad of eight rows of x.
 struct Columns {
   Right right;
@@ -226,18 +233,20 @@ struct Sums {
     for (int j = 0; j < N; ++j) {
       const Columns x = columns(j);
 #pragma unroll
-      for (int m = 0; m < M; ++m)
+      for (int m = 0; m < M; ++m) {
+        f32 of_quad[4];
 #pragma unroll
         for (int g = 0; g < kGroups; ++g) {
           f32 dot[4];
           sum_runs(dot, left[m] + g * kGroup, 1, x.right, g * kGroup);
 #pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            f32& sum = of[m][j][e];
-            sum = fma(scale[m][e / 2][g], dot[e], sum);
-            if constexpr (kAdds) sum = fma(least[m][e / 2][g], x.sums[g].v[e % 2], sum);
-          }
+          for (int e = 0; e < 4; ++e)
+            add_group(of_quad[e], g, scale[m][e / 2][g], dot[e], least[m][e / 2][g],
+                      kAdds ? x.sums[g].v[e % 2] : 0.0f);
         }
+#pragma unroll
+        for (int e = 0; e < 4; ++e) of[m][j][e] += of_quad[e];
+      }
     }
   }
 };

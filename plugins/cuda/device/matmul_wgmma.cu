@@ -11,6 +11,7 @@
 #include "bulk.cuh"
 #include "ends.cuh"
 #include "sets.cuh"
+#include "wgmma.cuh"
 
 typedef JoinedMaps<SETS> Maps;
 constexpr int kThreads = (GROUPS + 1) * 128;

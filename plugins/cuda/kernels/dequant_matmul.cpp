@@ -6,6 +6,7 @@
 
 #include "dequant_problem.hpp"
 #include "lines.hpp"
+#include "tensor_map.hpp"
 
 namespace tenon::cuda {
 namespace {
@@ -90,59 +91,90 @@ std::vector<std::string> neighbour_defines(const BlockProblem& p) {
   return d;
 }
 
-// One row of x for each matrix, on tensor cores, with the copy engine: by device/dequant_row.cu, whose
-// shared memory this counts. None where rows of w are not aligned for it, or shared memory is too small.
+// Elements of x whose sum meets one minimum of w; 0 if the format has no minimums.
+int64_t summed_elements(tenon_dtype format) {
+  switch (format) {
+    case TENON_DTYPE_Q2_K:
+      return 16;
+    case TENON_DTYPE_Q4_1:
+    case TENON_DTYPE_Q5_1:
+    case TENON_DTYPE_Q4_K:
+    case TENON_DTYPE_Q5_K:
+      return 32;
+    default:
+      return 0;
+  }
+}
+
+// How device/dequant_row.cu divides the work: a stage of shared memory has `spans` of 256 terms of each
+// of `rows` rows of w.
+struct RowPlan {
+  int64_t spans = 1, rows;
+  int64_t boxes, stride;  // boxes of a stage, bytes of a row of one: as a copy may take
+  int64_t blocks = 2;     // of threads that share a multiprocessor
+  int64_t stages;
+  uint32_t shared;  // bytes
+
+  // No stages: shared memory is too small.
+  RowPlan(const BlockProblem& p, const CudaDevice& device) {
+    constexpr int64_t kLongestBox = 2048, kReserved = 1 << 10;
+    const tenon_block block = tenon_dtype_block(p.w.type().dtype);
+    const int64_t all_spans = blocks_for(p.k, Spans::kTerms);
+    while (spans < kWarps && spans < all_spans) spans *= 2;
+    rows = kWarps / spans * kRowsOfW;
+    const int64_t bytes = spans * Spans::kTerms / block.elements * block.bytes;
+    for (boxes = 1; (stride = (bytes / boxes + 31) / 64 * 64 + 32) > kLongestBox;) boxes *= 2;
+    // x and the sums of its elements that meet minimums, and the row that a norm makes; the sums of the
+    // spans of two turns.
+    const int64_t summed = summed_elements(p.w.type().dtype);
+    const int64_t beside = p.k * 2 + (summed ? p.k / summed * 4 : 0) + (p.gamma ? p.k * 2 : 0) +
+                           2 * rows * all_spans * 4;
+    const auto stages_of = [&](int64_t sharers) {
+      const int64_t room = device.properties().shared_per_block / sharers - kReserved - beside;
+      return std::clamp<int64_t>(room / stage(), 0, kMostStages);
+    };
+    if (stages_of(blocks) < kLeastStages) blocks = 1;
+    stages = stages_of(blocks);
+    if (stages < kLeastStages) stages = 0;
+    shared = static_cast<uint32_t>(stages * stage() + beside);
+  }
+  int64_t stage() const { return boxes * rows * stride; }
+};
+
+// One row of x for each matrix, on tensor cores, with the copy engine: by device/dequant_row.cu. None
+// where rows of w are not aligned for it, or shared memory is too small.
 std::optional<sdk::Kernel> one_row(BlockProblem p, CudaDevice& device) {
   constexpr int kCopyEngineMajor = 9;
-  constexpr int64_t kVector = 16, kReserved = 1 << 10, kPad = 32, kBlocks = 2;
-  const tenon_dtype format = p.w.type().dtype;
-  const tenon_block block = tenon_dtype_block(format);
-  if (device.properties().major < kCopyEngineMajor || p.k / block.elements * block.bytes % kVector)
+  constexpr int64_t kVector = 16, kColumn = 8;
+  const tenon_block block = tenon_dtype_block(p.w.type().dtype);
+  const int64_t row_bytes = p.k / block.elements * block.bytes,
+                rows_of_w = (p.grouped ? p.grouped->experts : 1) * p.n;
+  if (device.properties().major < kCopyEngineMajor || row_bytes % kVector != 0 ||
+      rows_of_w >= kNarrowIndex)
     return {};
-  const int64_t spans = blocks_for(p.k, Spans::kTerms);
-  int64_t own_spans = 1;  // of a stage
-  while (own_spans < kWarps && own_spans < spans) own_spans *= 2;
-  const int64_t rows = kWarps / own_spans * kRowsOfW,
-                piece = own_spans * Spans::kTerms / block.elements * block.bytes,
-                stage = rows * (blocks_for(piece, 128) * 128 + kPad);
-  // Scales that warps decode once, of four quads: Scales there.
-  constexpr tenon_dtype kShared[] = {TENON_DTYPE_Q2_K, TENON_DTYPE_Q3_K, TENON_DTYPE_Q4_K,
-                                     TENON_DTYPE_Q5_K, TENON_DTYPE_Q6_K};
-  const bool shares = std::ranges::find(kShared, format) != std::end(kShared);
-  const int64_t numbers = 4 * (format == TENON_DTYPE_Q2_K ? 8 : 4) + 4,
-                of_scales = shares ? kWarps * kRowsOfW * numbers * 4 : 0;
-  // Elements of x and sums of 16 or more of them, and the row that a norm makes.
-  const int64_t of_x = p.k * 2 + p.k / 16 * 4 + (p.gamma ? p.k * 2 : 0);
-  const auto of_sums = [&](int64_t stages) {  // of spans
-    return (blocks_for(stages, blocks_for(spans, own_spans)) + 1) * rows * spans * 4;
-  };
-  const auto stages_of = [&](int64_t blocks) {
-    const int64_t room =
-        device.properties().shared_per_block / blocks - kReserved - of_scales - of_x;
-    int64_t stages = kMostStages;
-    while (stages > 0 && stages * stage + of_sums(stages) > room) --stages;
-    return stages;
-  };
-  const int64_t blocks = stages_of(kBlocks) >= kLeastStages ? kBlocks : 1,
-                stages = stages_of(blocks);
-  if (stages < kLeastStages) return {};
-  p.defines.insert(p.defines.end(), {define("SPLIT", split_of(p)), define("SPANS", own_spans),
-                                     define("STAGES", stages)});
+  const RowPlan plan(p, device);
+  if (plan.stages == 0) return {};
+  p.defines.insert(p.defines.end(), {define("SPLIT", split_of(p)), define("SPANS", plan.spans),
+                                     define("BOXES", plan.boxes), define("STAGES", plan.stages)});
   for (std::string& d : neighbour_defines(p)) p.defines.push_back(std::move(d));
   const TilesOfX tiles(p, device, 1);
-  const int64_t at_once = blocks * device.properties().multiprocessors;
-  const Grid grid{
-      .blocks = std::min(blocks_for(p.n, rows), blocks_for(at_once, std::max<int64_t>(p.m, 1))),
-      .threads = 32 * (kWarps + 1),
-      .shared = static_cast<uint32_t>(stages * stage + of_x + of_sums(stages)),
-      .early = device.properties().early_starts};
+  const int64_t at_once = plan.blocks * device.properties().multiprocessors;
+  const Grid grid{.blocks = std::min(blocks_for(p.n, plan.rows),
+                                     blocks_for(at_once, std::max<int64_t>(p.m, 1))),
+                  .threads = 32 * (kWarps + 2),
+                  .shared = plan.shared,
+                  .early = device.properties().early_starts};
   p.add_defines(tiles);
   const bool frozen = p.w.frozen() && !p.grouped;
   const auto code = device.code(entries::dequant_row, p.defines, grid.shared);
-  return p.kernel(tiles, code, grid,
-                  [=](const sdk::Call& c, const Grid& g, const args::BlockProduct& a) {
-                    code.launch(c, g, a, frozen ? a.w : nullptr);
-                  });
+  // A gate takes the rows of a tile from both halves of w.
+  const int64_t box_rows = p.gate == "none" ? plan.rows : kRowsOfW / 2;
+  return p.kernel(
+      tiles, code, grid, [=](const sdk::Call& c, const Grid& g, const args::BlockProduct& a) {
+        const int64_t dims[] = {row_bytes / kColumn, rows_of_w}, strides[] = {row_bytes},
+                      box[] = {plan.stride / kColumn, box_rows};
+        code.launch(c, g, a, bytes_map(a.w, dims, strides, box), frozen);
+      });
 }
 
 // Stages of `bytes` that fit into shared memory, if `blocks` of threads share it.
@@ -168,21 +200,6 @@ sdk::Kernel few_rows(BlockProblem p, CudaDevice& device) {
                   .shared = static_cast<uint32_t>(stages * stage),
                   .early = device.properties().early_starts};
   return p.kernel(device, entries::dequant_tiles, grid, TilesOfX(p, device, kFewRows));
-}
-
-// Elements of x whose sum meets one minimum of w; 0 if the format has no minimums.
-int64_t summed_elements(tenon_dtype format) {
-  switch (format) {
-    case TENON_DTYPE_Q2_K:
-      return 16;
-    case TENON_DTYPE_Q4_1:
-    case TENON_DTYPE_Q5_1:
-    case TENON_DTYPE_Q4_K:
-    case TENON_DTYPE_Q5_K:
-      return 32;
-    default:
-      return 0;
-  }
 }
 
 // How device/dequant_wide.cu divides the work.

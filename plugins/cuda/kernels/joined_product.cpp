@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "tensor_map.hpp"
+
 namespace tenon::cuda {
 namespace {
 
@@ -18,14 +20,9 @@ constexpr double kMostFlops = 4e10;  // on the tensor cores
 // Of a matrix of f32 with rows of k, of which rows_at_once by 32 are copied at a time, rounded to
 // tf32 and in the order of wgmma.cuh.
 TensorMap map_of(const void* matrix, int64_t rows, int64_t k, int64_t ld, int64_t rows_at_once) {
-  constexpr int kTf32 = 11, kNotInterleaved = 0, kExchanged128 = 3, kWholeLines = 2, kZeros = 0;
-  const auto wide = [](int64_t x) { return static_cast<uint64_t>(x); };
-  const uint64_t dims[] = {wide(k), wide(rows)}, strides[] = {wide(ld) * 4};
-  const uint32_t box[] = {WgmmaTile::kDepth, static_cast<uint32_t>(rows_at_once)}, steps[] = {1, 1};
-  TensorMap map;
-  TENON_CUDA(tensor_map_encode, &map, kTf32, 2, const_cast<void*>(matrix), dims, strides, box,
-             steps, kNotInterleaved, kExchanged128, kWholeLines, kZeros);
-  return map;
+  constexpr int kTf32 = 11, kExchanged128 = 3, kWholeLines = 2;
+  const int64_t dims[] = {k, rows}, strides[] = {ld * 4}, box[] = {WgmmaTile::kDepth, rows_at_once};
+  return tensor_map(matrix, {kTf32, kExchanged128, kWholeLines}, dims, strides, box);
 }
 
 // tile.rows = 0: the rows are few, and a block takes `columns`.

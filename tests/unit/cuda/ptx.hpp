@@ -140,9 +140,9 @@ class EarlyStart {
     return i.name == "ret" || i.name == "exit" || i.name == "trap";
   }
   static bool is_read(const PtxInstruction& i) {
-    // cp.async.ca.shared.global and cp.async.bulk.shared copy into shared memory
+    // cp.async.ca.shared.global, and the copy engine's, which read by an address or a map
     return i.operation() == "ld" || i.name.starts_with("cp.async.c") ||
-           i.name.starts_with("cp.async.bulk.shared");
+           (i.name.starts_with("cp.async.bulk") && i.has(".shared::cluster.global"));
   }
   static bool is_harmless(const PtxInstruction& i) {
     if (!i.label.empty()) return true;
