@@ -60,25 +60,36 @@ struct NewKey {
   }
 };
 
-// Turns a row of a head into `to`; `piece`: a pair, or an element that does not turn.
-__device__ inline void turn(const DecodeAttention& d, const T* from, i64 step, T* to, i32 piece,
-                            [[maybe_unused]] i64 table) {
+// A piece of a row of a head: a pair that turns, or an element that does not.
+struct Piece {
+  i32 first = -1, second = -1;  // elements of the row, if there are any
+  T x, y;
+  f32 cosine, sine;
+
+  Piece() = default;
+  // table: where the token's angles begin; -1: nothing turns.
+  __device__ Piece(const DecodeAttention& d, const T* from, i64 step, i32 piece,
+                   [[maybe_unused]] i64 table) {
 #if ROPE
-  if (table >= 0 && piece < d.half) {
-    const i32 first = ROPE == 1 ? piece : 2 * piece,
-              second = ROPE == 1 ? piece + d.half : first + 1;
-    const Turned<f32> y =
-        turned(widen(from[first * step]), widen(from[second * step]),
-               ((const f32*)d.cosines)[table + piece], ((const f32*)d.sines)[table + piece]);
-    to[first] = narrow<T>(y.first), to[second] = narrow<T>(y.second);
-    return;
-  }
-  const i32 i = piece + d.half;
-#else
-  const i32 i = piece;
+    if (table >= 0 && piece < d.half) {
+      first = ROPE == 1 ? piece : 2 * piece, second = ROPE == 1 ? piece + d.half : first + 1;
+      x = from[first * step], y = from[second * step];
+      cosine = ((const f32*)d.cosines)[table + piece], sine = ((const f32*)d.sines)[table + piece];
+      return;
+    }
+    piece += d.half;
 #endif
-  if (i < d.attention.dim) to[i] = from[i * step];
-}
+    if (piece < d.attention.dim) first = piece, x = from[piece * step];
+  }
+  __device__ void put(T* to) const {
+    if (second >= 0) {
+      const Turned<f32> turn = turned(widen(x), widen(y), cosine, sine);
+      to[first] = narrow<T>(turn.first), to[second] = narrow<T>(turn.second);
+    } else if (first >= 0) {
+      to[first] = x;
+    }
+  }
+};
 
 extern "C" IN_CLUSTER __global__ void __launch_bounds__(kWarps * 32)
     attention(const DecodeAttention d) {
@@ -89,10 +100,12 @@ extern "C" IN_CLUSTER __global__ void __launch_bounds__(kWarps * 32)
   const Head& head = tile.head;
   T* const queries = (T*)(smem + kOfWarps);
   NewKey token(d, tile, queries + kFresh);
+#if ROPE
+  const i64 id = ((const IDS*)d.ids)[head.batch];
+#endif
   const auto make_queries = [&](const QuadRows& rows) {
     i64 table = 0;
 #if ROPE
-    const i64 id = ((const IDS*)d.ids)[head.batch];
     table = id * d.half;
     if (id < 0 || id >= d.table_rows) {
       table = -1;
@@ -100,20 +113,34 @@ extern "C" IN_CLUSTER __global__ void __launch_bounds__(kWarps * 32)
         report(p.sink, kIndexOutOfRange, (u64)((i64)p.batch * p.blocks + head.batch));
     }
 #endif
+    // All that a thread reads is loaded together.
     const i32 pieces = p.dim - (ROPE ? d.half : 0), count = p.group + (token.row >= 0);
-    for (i32 i = threadIdx.x; i < count * pieces; i += kWarps * 32) {
-      const i32 r = i / pieces, piece = i % pieces;
-      const bool is_query = r < p.group;
-      const T* const from =
-          is_query ? (const T*)p.q + at(p.q_strides, head.batch, head.row(p, r).head, 0)
-                   : (const T*)d.k + at(d.new_k, head.batch, head.k_head, 0);
-      turn(d, from, is_query ? p.q_strides.step : d.new_k.step,
-           queries + (is_query ? r * kQStride : kFresh), piece, table);
-    }
-    if (token.row >= 0)
-      for (i32 c = threadIdx.x; c < p.v_dim; c += kWarps * 32)
-        queries[kFreshValue + c] =
-            ((const T*)d.v)[at(d.new_v, head.batch, head.k_head, 0) + c * d.new_v.step];
+    const i32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const auto piece_of = [&](i32 r, i32 piece) {
+      if (r >= count || piece >= pieces) return Piece();
+      if (r == p.group)
+        return Piece(d, (const T*)d.k + at(d.new_k, head.batch, head.k_head, 0), d.new_k.step,
+                     piece, table);
+      return Piece(d, (const T*)p.q + at(p.q_strides, head.batch, head.row(p, r).head, 0),
+                   p.q_strides.step, piece, table);
+    };
+    static_assert(VP <= kWarps * 32, "an element of the value for each thread");
+    const bool has_value = token.row >= 0 && (i32)threadIdx.x < p.v_dim;
+    T value;
+    if (has_value)
+      value = ((const T*)d.v)[at(d.new_v, head.batch, head.k_head, 0) + threadIdx.x * d.new_v.step];
+    for (i32 r = warp; r < count; r += 2 * kWarps)
+      for (i32 piece = lane; piece < pieces; piece += 2 * 32) {
+        const Piece own[2][2] = {{piece_of(r, piece), piece_of(r, piece + 32)},
+                                 {piece_of(r + kWarps, piece), piece_of(r + kWarps, piece + 32)}};
+#pragma unroll
+        for (i32 k = 0; k < 2; ++k) {
+          const i32 row = r + k * kWarps;
+          T* const to = queries + (row < p.group ? row * kQStride : kFresh);
+          own[k][0].put(to), own[k][1].put(to);
+        }
+      }
+    if (has_value) queries[kFreshValue + threadIdx.x] = value;
     __syncthreads();
     TurnedQueries q;
 #pragma unroll
