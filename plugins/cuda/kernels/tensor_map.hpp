@@ -39,7 +39,7 @@ args::TensorMap tensor_map(const void* tensor, tenon_dtype dtype, const int64_t 
   return tensor_map(tensor, {dtype == TENON_DTYPE_F16 ? kF16 : kBf16, kSwizzle128, kTwoLines}, dims,
                     bytes, box);
 }
-// Of bytes, in columns of eight; `box` comes line by line.
+// Of bytes, in columns of eight; a copy begins at a multiple of 16 bytes, and comes line by line.
 template <size_t N>
 args::TensorMap bytes_map(const void* tensor, const int64_t (&dims)[N],
                           const int64_t (&strides)[N - 1], const int64_t (&box)[N]) {

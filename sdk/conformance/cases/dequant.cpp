@@ -57,7 +57,7 @@ struct Form {
   const char* sentence;
   Dims x;  // before K
   int64_t blocks, out;
-  bool bias = false, wide_bias = false;
+  bool bias = false, wide_bias = false, gradient = true;
 };
 const std::vector<Form>& basic_forms() {
   static const std::vector<Form> all = {
@@ -74,9 +74,18 @@ const std::vector<Form>& more_forms() {
       {"wide-bias", "bias in the accumulation dtype", {4}, 1, 16, false, true},
       {"two", "two rows, one column", {2}, 4, 1},
       {"long", "long sums", {3}, 17, 11},
-      {"many", "many rows", {130}, 3, 65, true},
-      {"no-rows", "no rows", {0}, 1, 3},
+      {"many", "many rows", {130}, 3, 65, true, false, false},
+      {"no-rows", "no rows", {0}, 1, 3, false, false, false},
       {"no-columns", "no columns", {3}, 1, 0},
+  };
+  return all;
+}
+
+// Enough rows that it may pay to round elements of w, for all formats.
+const std::vector<Form>& rounded_forms() {
+  static const std::vector<Form> all = {
+      {"forty", "40 rows", {40}, 8, 141, true, false, false},
+      {"parts", "long sums of 70 rows", {70}, 20, 37, false, false, false},
   };
   return all;
 }
@@ -124,7 +133,7 @@ void product_row(Suite& s, tenon_dtype format, const Form& f, const char* comput
                       : form == "f16" ? kOfF16
                                       : kOfBf16,
          .decomposed = 2,
-         .gradient = !bytes && f.x != Dims{0} && f.x != Dims{130} && f.out > 0,
+         .gradient = !bytes && f.gradient && f.out > 0,
          .scales = {1}});
 }
 
@@ -311,6 +320,8 @@ void dequant_cases(Suite& s) {
     row_rows(s, t);
     for (const Form& f : basic_forms())
       for (const char* compute : {"f32", "int8"}) product_row(s, t, f, compute);
+    for (const Form& f : rounded_forms())
+      for (const char* compute : {"f16", "bf16"}) product_row(s, t, f, compute);
     const bool all = t == TENON_DTYPE_Q4_K || t == TENON_DTYPE_Q8_0;
     if (all)
       for (const Form& f : more_forms())
