@@ -20,10 +20,12 @@ struct Architecture;
 
 // The norms of the residual stream.
 enum class Norm : uint8_t {
-  rms,            // RMSNorm
-  rms_plus_one,   // RMSNorm whose weights are added to 1
-  layer,          // LayerNorm, with a bias if norm_bias
-  layer_plus_one  // LayerNorm whose weights are added to 1, with a bias
+  rms,             // RMSNorm
+  rms_plus_one,    // RMSNorm whose weights are added to 1
+  layer,           // LayerNorm, with a bias if norm_bias
+  layer_plus_one,  // LayerNorm whose weights are added to 1, with a bias
+  bare_rms,        // RMSNorm without weights
+  bare_layer       // LayerNorm without weights
 };
 
 // A mixture of experts. experts = 0: the model has none.
@@ -123,6 +125,9 @@ struct ModelConfig {
   bool qk_norm = false;
   bool parallel = false;            // the MLP of a layer reads what its attention reads
   bool two_norms = false;           // parallel parts have a norm of x each
+  bool norms_behind = false;        // OPT: norms of sums, in place of norms in front of parts
+  bool last_norm = true;            // OPT: there is a norm behind the last layer
+  int64_t embed_dim = 0;            // OPT: of embeddings, if it is not dim
   bool rope_interleaved = false;    // pairs of rope are neighbours in heads of q and k
   bool outputs_first = false;       // GPT-2's matrices are [outputs, inputs], not the other way
   RopeConfig rope{}, local_rope{};  // local_rope: of layers with a window, if it has dims
@@ -201,6 +206,14 @@ struct DecoderDefaults {
   bool has_ffn = true;   // else intermediate_size may be absent: 0
 };
 void read_decoder(ConfigReader& r, ModelConfig& c, const DecoderDefaults& defaults = {});
+// The same by GPT-2's names: n_embd, n_layer, n_head, n_inner, n_positions, layer_norm_epsilon,
+// activation_function and tie_word_embeddings.
+struct GptDefaults {
+  int64_t context = 1024;
+  std::string activation = "gelu_new";
+  bool tied = true;
+};
+void read_gpt(ConfigReader& r, ModelConfig& c, const GptDefaults& defaults = {});
 // A kind of unary for an activation of transformers.
 std::string read_activation(ConfigReader& r, std::string_view key, const std::string& otherwise);
 // The form of rope_parameters that has an object for each type of layer: c.rope, and c.local_rope

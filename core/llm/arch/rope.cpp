@@ -92,7 +92,8 @@ std::vector<double> RopeConfig::frequencies(int64_t context) const {
   std::vector<double> out;
   for (int64_t i = 0; i < dims / 2; ++i) {
     double f = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(dims));
-    if (type == Type::linear) f /= factor;
+    if (type == Type::linear || type == Type::proportional) f /= factor;
+    if (type == Type::proportional && 2 * i + 1 >= turned_dims) f = 0;
     if (type == Type::llama3) f = llama3_frequency(*this, f);
     if (type == Type::longrope) f /= factors.at(static_cast<size_t>(i));
     out.push_back(f);
@@ -132,9 +133,16 @@ void read_rope_object(ConfigReader& r, RopeConfig& rope, int64_t context) {
   rope.theta = r.positive("rope_theta", rope.theta);
   const double part = r.positive("partial_rotary_factor", 1);
   if (part > 1) r.refuse("partial_rotary_factor", "at most 1");
-  rope.dims = static_cast<int64_t>(static_cast<double>(rope.dims) * part);
   const std::string old_name = r.text("type", "default");
   const std::string name = r.text("rope_type", old_name);
+  const auto turned = static_cast<int64_t>(static_cast<double>(rope.dims) * part);
+  if (name == "proportional") {
+    rope.type = RopeConfig::Type::proportional;
+    rope.factor = r.positive("factor", 1);
+    rope.turned_dims = turned;
+  } else {
+    rope.dims = turned;
+  }
   if (name == "linear") {
     rope.type = RopeConfig::Type::linear;
     rope.factor = r.positive("factor");
@@ -152,9 +160,9 @@ void read_rope_object(ConfigReader& r, RopeConfig& rope, int64_t context) {
     read_yarn(r, rope, context);
   } else if (name == "longrope" || name == "su") {
     read_longrope(r, rope, context);
-  } else if (name != "default") {
+  } else if (name != "default" && name != "proportional") {
     r.refuse(r.has("rope_type") ? "rope_type" : "type",
-             "'default', 'linear', 'dynamic', 'llama3', 'yarn' or 'longrope'");
+             "'default', 'linear', 'dynamic', 'llama3', 'yarn', 'longrope' or 'proportional'");
   }
   if (r.has("llama_4_scaling_beta")) {
     rope.query_beta = r.number("llama_4_scaling_beta");

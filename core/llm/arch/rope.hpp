@@ -11,11 +11,12 @@
 namespace tenon::llm {
 
 struct RopeConfig {
-  enum class Type : uint8_t { plain, linear, dynamic, llama3, yarn, longrope };
+  enum class Type : uint8_t { plain, linear, dynamic, llama3, yarn, longrope, proportional };
   Type type = Type::plain;
   int64_t dims = 0;  // of a head that are rotated; even
   double theta = 10000;
   double factor = 1;
+  int64_t turned_dims = 0;                           // of proportional: those of `dims` that turn
   int64_t original_context = 0;                      // of dynamic, llama3, yarn and longrope
   double low_freq_factor = 1, high_freq_factor = 4;  // of llama3
   double beta_fast = 32, beta_slow = 1;              // of yarn: rotations
