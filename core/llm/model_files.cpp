@@ -65,7 +65,8 @@ bool is_harmless_tensor(const std::string& name, const ModelConfig& c) {
   if (name.ends_with(".rotary_emb.inv_freq")) return true;
   // Causal masks; biases of products are named c_attn.bias and so on.
   const std::string_view type = c.architecture->model_type;
-  if (type == "gpt2" || type == "gpt_neox" || type == "gptj")
+  if (type == "gpt2" || type == "gpt_neox" || type == "gptj" || type == "gpt_neo" ||
+      type == "gpt_bigcode" || type == "codegen")
     for (const char* end :
          {".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias"})
       if (name.ends_with(end)) return true;

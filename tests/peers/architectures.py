@@ -41,6 +41,10 @@ FALCON = dict(vocab_size=VOCAB, hidden_size=64, num_hidden_layers=3, num_attenti
               eos_token_id=1, bos_token_id=0)
 LLAMA4 = SIZES | dict(num_hidden_layers=5, head_dim=16, intermediate_size=48, intermediate_size_mlp=96, num_local_experts=4,
                       num_experts_per_tok=1)
+NEO = dict(vocab_size=VOCAB, hidden_size=64, num_layers=3, num_heads=4, max_position_embeddings=128, eos_token_id=1,
+           bos_token_id=0)
+OPT = dict(vocab_size=VOCAB, hidden_size=64, ffn_dim=112, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=128,
+           eos_token_id=1, bos_token_id=0, pad_token_id=0)
 VISION = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14)
 QWEN_ROPE = dict(rope_type="default", rope_theta=1e4, mrope_section=[2, 3, 3], mrope_interleaved=True)
 QWEN_VISION = dict(depth=1, hidden_size=32, intermediate_size=48, num_heads=2, out_hidden_size=64, patch_size=14)
@@ -185,6 +189,22 @@ def cases():
                               bos_token_id=0), []),
         "gptj_tied": (T.GPTJConfig(vocab_size=VOCAB, n_embd=64, n_layer=3, n_head=4, n_positions=128, rotary_dim=16, n_inner=80,
                                    tie_word_embeddings=True, eos_token_id=1, bos_token_id=0), []),
+        "codegen": (T.CodeGenConfig(vocab_size=VOCAB, n_embd=64, n_layer=3, n_head=8, n_positions=128, rotary_dim=4, eos_token_id=1,
+                                    bos_token_id=0), []),
+        "codegen_tied": (T.CodeGenConfig(vocab_size=VOCAB, n_embd=64, n_layer=3, n_head=4, n_positions=128, rotary_dim=16, n_inner=80,
+                                         tie_word_embeddings=True, eos_token_id=1, bos_token_id=0), []),
+        "gpt_neo": (T.GPTNeoConfig(**NEO, attention_types=[[["global", "local"], 1], [["local"], 1]], window_size=9), []),
+        "gpt_neo_global": (T.GPTNeoConfig(**NEO, attention_types=[[["global"], 3]], intermediate_size=80,
+                                          tie_word_embeddings=False), []),
+        "gpt_bigcode": (T.GPTBigCodeConfig(vocab_size=VOCAB, n_embd=64, n_layer=3, n_head=4, n_positions=128, eos_token_id=1,
+                                           bos_token_id=0), []),
+        "gpt_bigcode_heads": (T.GPTBigCodeConfig(vocab_size=VOCAB, n_embd=64, n_layer=3, n_head=4, n_positions=128, n_inner=80,
+                                                 multi_query=False, scale_attn_weights=False, tie_word_embeddings=False,
+                                                 activation_function="relu", eos_token_id=1, bos_token_id=0), []),
+        "opt": (T.OPTConfig(**OPT), []),
+        "opt_norms_behind": (T.OPTConfig(**OPT | dict(word_embed_proj_dim=48), do_layer_norm_before=False), []),
+        "opt_bare": (T.OPTConfig(**OPT, enable_bias=False, layer_norm_elementwise_affine=False, _remove_final_layer_norm=True,
+                                 activation_function="gelu", tie_word_embeddings=False), []),
         "llama4": (T.Llama4TextConfig(**LLAMA4, interleave_moe_layer_step=2, rope_parameters=LLAMA3), []),
         "llama4_chunks": (T.Llama4TextConfig(**LLAMA4, attention_chunk_size=9, floor_scale=8, attn_scale=0.3,
                                              rope_parameters=LLAMA3 | dict(high_freq_factor=1.0)), []),
@@ -282,7 +302,7 @@ def make(config, folder, spread=1.5):
     model = kind.from_config(config, dtype=torch.float32, attn_implementation=attention).eval()
     with torch.no_grad():
         for name, w in list(model.named_parameters()) + list(model.named_buffers()):
-            if "inv_freq" in name or "mup_vector" in name or "embed_positions" in name or w.dim() == 0 or not w.is_floating_point() or "A_log" in name:
+            if "inv_freq" in name or "mup_vector" in name or name.endswith("embed_positions") or w.dim() == 0 or not w.is_floating_point() or "A_log" in name:
                 continue
             if w.dim() == 1:
                 w += 0.2 * torch.randn_like(w)

@@ -15,7 +15,8 @@ const std::vector<const Architecture*>& architectures() {
       &kExaone4,    &kHunyuan,  &kQwen3Next,     &kQwen35,     &kQwen35Moe,  &kLfm2,
       &kLfm2Moe,    &kMamba2,   &kGraniteHybrid, &kFalconH1,   &kNemotronH,  &kJamba,
       &kBamba,      &kErnieMoe, &kHunyuanMoe,    &kFalcon,     &kMpt,        &kBloom,
-      &kGptJ,       &kLlama4,   &kDots1,         &kApertus};
+      &kGptJ,       &kLlama4,   &kDots1,         &kApertus,    &kCodeGen,    &kGptNeo,
+      &kGptBigCode, &kOpt};
   return all;
 }
 

@@ -35,7 +35,9 @@ extern const Architecture kErnie, kErnieMoe;                        // ernie.cpp
 extern const Architecture kFalcon;                                  // falcon.cpp
 extern const Architecture kMpt;                                     // mpt.cpp
 extern const Architecture kBloom;                                   // bloom.cpp
-extern const Architecture kGptJ;                                    // gptj.cpp
+extern const Architecture kGptJ, kCodeGen;                          // gptj.cpp
+extern const Architecture kGptNeo, kGptBigCode;                     // gpt_neo.cpp
+extern const Architecture kOpt;                                     // opt.cpp
 extern const Architecture kLlama4;                                  // llama4.cpp
 extern const Architecture kApertus;                                 // apertus.cpp
 
