@@ -11,10 +11,13 @@ Heads decoder_heads(Step& p, Value normed, const std::string& name) {
   const std::vector<Value> all =
       p.project_all(normed, {name + ".q_proj", name + ".k_proj", name + ".v_proj"}, c.dim,
                     {q, kv, kv}, c.qkv_bias);
-  Heads heads{p.heads(all[0], c.heads, c.head_dim), p.heads(all[1], c.kv_heads, c.head_dim),
-              p.heads(all[2], c.kv_heads, c.head_dim)};
+  const auto heads_of = [&](Value x, int64_t count) {
+    return p.heads(c.clip_qkv > 0 ? p.clipped(x, c.clip_qkv) : x, count, c.head_dim);
+  };
+  Heads heads{heads_of(all[0], c.heads), heads_of(all[1], c.kv_heads),
+              heads_of(all[2], c.kv_heads)};
   // A step that decodes is a row of small kernels, so one less counts.
-  if (p.s.time == 1 && !p.s.whole && !c.qk_norm)
+  if (p.s.time == 1 && !p.s.whole && !c.qk_norm && c.clip_qkv == 0)
     if (const Value qk = p.side_by_side(all[0], all[1]))
       heads.qk = p.heads(qk, c.heads + c.kv_heads, c.head_dim);
   return heads;
@@ -74,6 +77,13 @@ Value decoder_attention(Step& p, Value normed, int64_t layer, const std::string&
   const ModelConfig& c = p.c;
   const std::string name = layer_name + std::string(form.part);
   Heads heads = decoder_heads(p, normed, name);
+  if (form.norms_behind_rope) {
+    const auto rotate = [&](Value x, const char* which) {
+      return p.rotate(x, c.rope, "rope", name + which, c.rope_interleaved);
+    };
+    heads.q = rotate(heads.q, ".q_rope"), heads.k = rotate(heads.k, ".k_rope");
+    heads.rotated = true;
+  }
   const auto normed_heads = [&](Value x, std::string_view which, int64_t count) {
     const std::string norm = name + std::string(which);
     return form.norm ? form.norm(p, x, norm, count) : p.norm(x, norm, c.head_dim);
@@ -121,6 +131,16 @@ Heads joined_heads(Step& p, Value normed, const std::string& name, std::string_v
 Value norm_heads(Step& p, Value heads, Value gamma, const std::string& name) {
   const Value y = p.g.add(op::layer_norm{.eps = p.c.norm_eps, .x = heads}, name);
   return p.binary("mul", y, p.cast(gamma, p.s.compute));
+}
+
+Value norm_all_heads(Step& p, Value heads, const std::string& name, int64_t count) {
+  const int64_t dims = count * p.c.head_dim;
+  const Value all = p.reshape(heads, {p.s.batch, p.s.time, dims});
+  return p.heads(p.rms_norm(all, name, dims, p.c.norm_eps), count, p.c.head_dim);
+}
+
+Value scaled_sum(Step& p, Value residual, Value more) {
+  return p.binary("add", residual, p.scaled(more, p.c.residual_scale));
 }
 
 Value decoder_mlp(Step& p, Value x, const std::string& name, int64_t ffn, Value residual,

@@ -66,7 +66,7 @@ void read_yarn(ConfigReader& r, RopeConfig& rope, int64_t context) {
   rope.attention_factor = r.positive("attention_factor", both);
 }
 
-void read_longrope(ConfigReader& r, RopeConfig& rope, int64_t context) {
+void read_longrope(ConfigReader& r, RopeConfig& rope, int64_t context, bool named_amplitudes) {
   rope.type = RopeConfig::Type::longrope;
   read_original_context(r, rope, context);
   rope.short_factor = r.numbers("short_factor");
@@ -78,6 +78,9 @@ void read_longrope(ConfigReader& r, RopeConfig& rope, int64_t context) {
                            ? 1.0
                            : std::sqrt(1 + std::log(rope.factor) / log_original);
   rope.attention_factor = r.positive("attention_factor", scale);
+  if (!named_amplitudes) return;
+  rope.attention_factor = r.positive("short_mscale");
+  rope.long_attention_factor = r.positive("long_mscale");
 }
 
 }  // namespace
@@ -99,6 +102,8 @@ std::vector<double> RopeConfig::frequencies(int64_t context) const {
     out.push_back(f);
   }
   if (type == Type::yarn) scale_yarn(*this, out);
+  if (backwards)
+    for (double& f : out) f = -f;
   return out;
 }
 
@@ -129,7 +134,7 @@ void check_rope(const RopeConfig& rope, const std::string& where) {
     }
 }
 
-void read_rope_object(ConfigReader& r, RopeConfig& rope, int64_t context) {
+void read_rope_object(ConfigReader& r, RopeConfig& rope, int64_t context, bool named_amplitudes) {
   rope.theta = r.positive("rope_theta", rope.theta);
   const double part = r.positive("partial_rotary_factor", 1);
   if (part > 1) r.refuse("partial_rotary_factor", "at most 1");
@@ -159,7 +164,7 @@ void read_rope_object(ConfigReader& r, RopeConfig& rope, int64_t context) {
   } else if (name == "yarn") {
     read_yarn(r, rope, context);
   } else if (name == "longrope" || name == "su") {
-    read_longrope(r, rope, context);
+    read_longrope(r, rope, context, named_amplitudes);
   } else if (name != "default" && name != "proportional") {
     r.refuse(r.has("rope_type") ? "rope_type" : "type",
              "'default', 'linear', 'dynamic', 'llama3', 'yarn', 'longrope' or 'proportional'");
@@ -179,7 +184,7 @@ void refuse_partial(const ConfigReader& r) {
 }
 
 RopeConfig read_rope(ConfigReader& r, int64_t dims, int64_t context, double theta,
-                     double usual_part) {
+                     double usual_part, bool named_amplitudes) {
   RopeConfig rope;
   rope.dims = dims;
   rope.theta = r.positive("rope_theta", theta);
@@ -196,7 +201,7 @@ RopeConfig read_rope(ConfigReader& r, int64_t dims, int64_t context, double thet
   std::optional<ConfigReader> object = r.object(key);
   if (!object || !object->has("partial_rotary_factor"))
     rope.dims = static_cast<int64_t>(static_cast<double>(dims) * part);
-  if (object) read_rope_object(*object, rope, context);
+  if (object) read_rope_object(*object, rope, context, named_amplitudes);
   if (usual_part == 0 && rope.dims != dims)
     refuse_partial(object && object->has("partial_rotary_factor") ? *object : r);
   check_rope(rope, r.where());

@@ -71,9 +71,14 @@ Value Step::embed(const std::string& name) {
 
 Value Step::rows_of(const std::string& name, int64_t rows, int64_t dim) {
   const Value table = weight(name + ".weight", {rows, dim});
+  Value ids = tokens;
+  if (rows < c.vocab) {
+    const Value known = g.add(op::compare{.kind = "lt", .a = tokens, .b = constant({rows})});
+    ids = g.add(op::where{.cond = known, .a = tokens, .b = constant({0})});
+  }
   return cast(in_blocks(g.dtype(table))
-                  ? g.add(op::dequant_rows{.to = s.compute, .w = table, .ids = tokens}, name)
-                  : g.add(op::gather{.data = table, .indices = tokens}, name),
+                  ? g.add(op::dequant_rows{.to = s.compute, .w = table, .ids = ids}, name)
+                  : g.add(op::gather{.data = table, .indices = ids}, name),
               s.compute);
 }
 
@@ -253,8 +258,8 @@ Step::RopeTables Step::rope_tables(const RopeConfig& rope, const std::string& na
       const std::vector<double> frequencies = rope.frequencies(s.capacity);
       for (int64_t p = 0; p < s.capacity; ++p)
         for (const double f : frequencies)
-          out.push_back(
-              static_cast<float>(function(static_cast<double>(p) * f) * rope.attention_factor));
+          out.push_back(static_cast<float>(function(static_cast<double>(p) * f) *
+                                           rope.amplitude(s.capacity)));
       return out;
     };
   };

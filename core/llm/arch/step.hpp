@@ -114,7 +114,7 @@ class Step {
   // ---- Nodes
 
   Value embed(const std::string& name);
-  // The rows of the tokens in the weight [rows, dim] of `name`.
+  // The rows of the tokens in the weight [rows, dim] of `name`. Tokens from `rows` on have row 0.
   Value rows_of(const std::string& name, int64_t rows, int64_t dim);
   // x [.., in] times the transposed weight [out, in] of `name`, plus bias and residual.
   Value project(Value x, const std::string& name, int64_t in, int64_t out, bool bias = false,
@@ -221,6 +221,8 @@ class Step {
 
   // i64 [batch, time]: where each token is in its sequence.
   Value positions();
+  // Values that several parts of a family use, by names of its own.
+  std::map<std::string, Value, std::less<>> kept{};
   const std::vector<CacheState>& caches() const { return caches_; }
   // Rows [rows, dim] of x [batch, time, dim] that the outputs need: the last ones of the sequences,
   // or all.
@@ -264,6 +266,11 @@ class Step {
 // Parts that take a residual add it.
 using LayerPart = Value (*)(Step& step, Value normed, int64_t layer, const std::string& name,
                             Value residual);
+// Latent attention (deepseek.cpp).
+Value latent_attention(Step& step, Value normed, int64_t layer, const std::string& name,
+                       Value residual);
+// Residual plus `more` times residual_scale.
+Value scaled_sum(Step& step, Value residual, Value more);
 // Embedding and layers. A layer is a norm, attention, another norm and an MLP or experts.
 Value decoder_layers(Step& step, LayerPart attention, LayerPart feed_forward);
 // What a family calls its layers and their norms. Empty: there is no norm here.
@@ -306,6 +313,7 @@ struct AttentionForm {
   // Of all `count` heads of q or of k. Null: Step::norm(), with one weight for all heads.
   Value (*norm)(Step& step, Value heads, const std::string& name, int64_t count) = nullptr;
   std::string_view part = ".self_attn", output = "o_proj";
+  bool norms_behind_rope = false;
 };
 Value decoder_attention(Step& step, Value normed, int64_t layer, const std::string& name,
                         Value residual, const AttentionForm& form);
@@ -325,6 +333,8 @@ Heads split_heads(Step& step, Value qkv);
 // Heads [batch, time, count, head_dim] as LayerNorms without weights, times gamma
 // [count, head_dim].
 Value norm_heads(Step& step, Value heads, Value gamma, const std::string& name);
+// RMSNorm of all heads together, as AttentionForm::norm.
+Value norm_all_heads(Step& step, Value heads, const std::string& name, int64_t count);
 
 // Experts in sparse layers, with the shared one if there is one; an MLP in the others.
 Value decoder_feed_forward(Step& step, Value normed, int64_t layer, const std::string& name,
