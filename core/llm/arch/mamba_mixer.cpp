@@ -72,6 +72,7 @@ Value mamba_mixer(Step& p, Value x, const std::string& name, const std::string& 
   const Value selected = p.project(u, name + ".x_proj", d, rank + 2 * n);
   const auto selection = [&](int64_t start, int64_t length, const char* norm) {
     const Value part = p.part(selected, leading, start, length);
+    if (m.bare_norms) return p.bare_rms_norm(part, name + norm, m.norm_eps);
     return m.inner_norms ? p.rms_norm(part, name + norm, length, m.norm_eps) : part;
   };
   // The bias of dt_proj is an operand of the scan.
