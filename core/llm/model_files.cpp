@@ -65,11 +65,20 @@ bool is_harmless_tensor(const std::string& name, const ModelConfig& c) {
   if (name.ends_with(".rotary_emb.inv_freq")) return true;
   // Causal masks; biases of products are named c_attn.bias and so on.
   const std::string_view type = c.architecture->model_type;
-  if (type == "gpt2" || type == "gpt_neox" || type == "gptj")
+  if (type == "gpt2" || type == "gpt_neox" || type == "gptj" || type == "gpt_neo" ||
+      type == "gpt_bigcode" || type == "codegen")
     for (const char* end :
          {".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias"})
       if (name.ends_with(end)) return true;
+  if (c.altup.streams > 0 && !c.altup.scaled && name.ends_with(".altup.correct_output_scale"))
+    return true;
+  // Keys and values of layers that read those of others.
+  for (int64_t i = c.per_layer.first_shared(c.layers); i < c.layers; ++i)
+    for (const char* part : {"k_proj.", "v_proj.", "k_norm.", "v_norm."})
+      if (text_tensor(name).starts_with("model.layers." + std::to_string(i) + ".self_attn." + part))
+        return true;
   // Layers that predict further tokens.
+  if (type == "exaone_moe" && name.starts_with("mtp.")) return true;
   if (type == "nemotron_h" && name.starts_with("mtp.")) return true;
   if (type == "ernie4_5_moe" && name.starts_with("model.mtp_")) return true;
   if (c.tied && text_tensor(name) == "lm_head.weight") return true;

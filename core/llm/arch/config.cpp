@@ -66,10 +66,23 @@ std::string read_activation(ConfigReader& r, std::string_view key, const std::st
   r.refuse(key, "one of " + known);
 }
 
+// The number that a list has for each layer.
+static int64_t same_of_layers(ConfigReader& r, const ModelConfig& c, std::string_view key) {
+  const std::vector<int64_t> all = r.integers(key);
+  if (static_cast<int64_t>(all.size()) != c.layers || all[0] < 1 || all[0] > int64_t{1} << 20 ||
+      std::ranges::any_of(all, [&](int64_t n) { return n != all[0]; }))
+    r.refuse(key, "a size, or a list of the same size for each of the " + std::to_string(c.layers) +
+                      " layers");
+  return all[0];
+}
+
 void read_decoder(ConfigReader& r, ModelConfig& c, const DecoderDefaults& defaults) {
   c.dim = r.size("hidden_size");
-  if (defaults.has_ffn || r.has("intermediate_size")) c.ffn = r.size("intermediate_size");
   c.layers = r.size("num_hidden_layers", {}, 4096);
+  if (defaults.ffn_list && r.has("intermediate_size") && !r.is_number("intermediate_size"))
+    c.ffn = same_of_layers(r, c, "intermediate_size");
+  else if (defaults.has_ffn || r.has("intermediate_size"))
+    c.ffn = r.size("intermediate_size");
   c.heads = r.size("num_attention_heads", {}, 1 << 16);
   c.kv_heads = r.size("num_key_value_heads", c.heads, 1 << 16);
   if (c.heads % c.kv_heads != 0)
@@ -80,7 +93,8 @@ void read_decoder(ConfigReader& r, ModelConfig& c, const DecoderDefaults& defaul
   c.head_dim =
       r.size("head_dim", defaults.head_dim > 0 ? defaults.head_dim : c.dim / c.heads, 1 << 16);
   c.context = r.size("max_position_embeddings", {}, int64_t{1} << 30);
-  c.norm_eps = r.positive(defaults.eps_key, defaults.norm_eps);
+  c.norm_eps = defaults.norm_eps;
+  if (!defaults.eps_key.empty()) c.norm_eps = r.positive(defaults.eps_key, defaults.norm_eps);
   c.tied = r.flag("tie_word_embeddings", defaults.tied);
   if (!defaults.activation_key.empty())
     c.activation =
@@ -88,6 +102,24 @@ void read_decoder(ConfigReader& r, ModelConfig& c, const DecoderDefaults& defaul
                         defaults.activation_key == "hidden_act" ? "silu" : "gelu_pytorch_tanh");
   c.local.assign(static_cast<size_t>(c.layers), false);
   c.sparse.assign(static_cast<size_t>(c.layers), false);
+}
+
+void read_gpt(ConfigReader& r, ModelConfig& c, const GptDefaults& defaults) {
+  c.dim = r.size("n_embd");
+  c.layers = r.size("n_layer", {}, 4096);
+  c.heads = c.kv_heads = r.size("n_head", {}, 1 << 16);
+  if (c.dim % c.heads != 0) r.refuse("n_head", "a divisor of n_embd " + std::to_string(c.dim));
+  c.head_dim = c.dim / c.heads;
+  c.ffn = r.size("n_inner", 4 * c.dim, int64_t{1} << 22);
+  c.context = r.size("n_positions", defaults.context, int64_t{1} << 30);
+  c.norm = Norm::layer, c.norm_bias = true;
+  c.norm_eps = r.positive("layer_norm_epsilon", 1e-5);
+  c.activation = read_activation(r, "activation_function", defaults.activation);
+  c.tied = r.flag("tie_word_embeddings", defaults.tied);
+  c.local.assign(static_cast<size_t>(c.layers), false);
+  c.sparse.assign(static_cast<size_t>(c.layers), false);
+  r.ignore({"gradient_checkpointing", "summary_type", "summary_use_proj", "summary_activation",
+            "summary_proj_to_labels", "summary_first_dropout"});
 }
 
 void read_layer_types(ConfigReader& r, ModelConfig& c, bool (*otherwise)(int64_t layer)) {
@@ -119,17 +151,20 @@ void read_recurrent_layers(ConfigReader& r, ModelConfig& c, const std::string& k
                                                : types[static_cast<size_t>(i)] == kind);
 }
 
-bool read_ropes_of_types(ConfigReader& r, ModelConfig& c, double theta, double local_theta) {
+bool read_ropes_of_types(ConfigReader& r, ModelConfig& c, double theta, double local_theta,
+                         int64_t full_dims) {
   std::optional<ConfigReader> both = r.object("rope_parameters");
   if (!both || !(both->has("full_attention") || both->has("sliding_attention"))) return false;
   // transformers takes a rope_theta beside the objects for full_attention only.
-  c.rope = {.dims = c.head_dim, .theta = r.positive("rope_theta", theta)};
+  c.rope = {.dims = full_dims > 0 ? full_dims : c.head_dim,
+            .theta = r.positive("rope_theta", theta)};
   c.local_rope = {.dims = c.head_dim, .theta = local_theta};
   for (const auto& [key, rope] :
        {std::pair("full_attention", &c.rope), std::pair("sliding_attention", &c.local_rope)})
     if (std::optional<ConfigReader> one = both->object(key)) {
+      const int64_t dims = rope->dims;
       read_rope_object(*one, *rope, c.context);
-      if (rope->dims != c.head_dim) refuse_partial(*one);
+      if (rope->dims != dims) refuse_partial(*one);
       check_rope(*rope, one->where());
     }
   both->refuse_unread();

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,10 +21,12 @@ struct Architecture;
 
 // The norms of the residual stream.
 enum class Norm : uint8_t {
-  rms,            // RMSNorm
-  rms_plus_one,   // RMSNorm whose weights are added to 1
-  layer,          // LayerNorm, with a bias if norm_bias
-  layer_plus_one  // LayerNorm whose weights are added to 1, with a bias
+  rms,             // RMSNorm
+  rms_plus_one,    // RMSNorm whose weights are added to 1
+  layer,           // LayerNorm, with a bias if norm_bias
+  layer_plus_one,  // LayerNorm whose weights are added to 1, with a bias
+  bare_rms,        // RMSNorm without weights
+  bare_layer       // LayerNorm without weights
 };
 
 // A mixture of experts. experts = 0: the model has none.
@@ -39,6 +42,7 @@ struct MoeConfig {
   bool correction_bias = false;                        // added to the scores for the choice
   bool weigh_inputs = false;  // weights multiply what experts read, not what they give
   bool biases = false;        // of the router and the experts
+  double jitter = 0;          // PhiMoE: how far scores are near each other
   // If not 0: the gate is at most this, the other factor within ±this, and an expert computes
   // gate * sigmoid(gate_alpha * gate) * (1 + the other factor).
   double gate_limit = 0, gate_alpha = 1;
@@ -58,6 +62,28 @@ struct LatentConfig {
   int64_t q_rank = 0;  // 0: queries have no latent vector
   int64_t kv_rank = 0;
   int64_t nope_dim = 0, rope_dim = 0, v_dim = 0;
+  bool interleaved = true;  // pairs of rope are neighbours
+};
+
+// Gemma 3n and 4: inputs of each layer, and what single layers differ by.
+struct PerLayerConfig {
+  int64_t input_dim = 0, input_vocab = 0;  // of the inputs; 0: none
+  int64_t shared_keys = 0;                 // layers at the end that read keys and values of others
+  int64_t head_dim = 0, kv_heads = 0;      // of layers without a window
+  bool keys_as_values = false;             // these have no v_proj
+  bool wide_mlp = false;                   // layers with shared keys have twice the width
+  bool experts = false;                    // beside the MLP of each layer
+
+  // The first layer with shared keys.
+  int64_t first_shared(int64_t layers) const { return layers - shared_keys; }
+};
+
+// Gemma 3n: residual streams beside the one that layers read (AltUp), a low-rank path beside
+// attention (LAuReL), and MLPs with few active gates.
+struct AltUpConfig {
+  int64_t streams = 0, active = 0, laurel_rank = 0;
+  bool scaled = true;
+  std::vector<double> sparsity = {};  // of each layer: the share of gates that are 0
 };
 
 // The norm behind the recurrence of Mamba-2, and the gate beside it.
@@ -69,6 +95,7 @@ struct MambaConfig {
   int64_t dt_rank = 0;  // Mamba
   bool conv_bias = true, bias = false;
   bool inner_norms = false;  // Mamba: norms of dt, b and c
+  bool bare_norms = false;   // these have no weights
   double norm_eps = 0;       // of norms inside of the mixer
   int64_t heads = 0, groups = 1;
   bool out_bias = false;  // Mamba-2: bias is that of in_proj
@@ -120,9 +147,13 @@ struct ModelConfig {
   std::string activation = "silu";  // a kind of unary, or "relu2": the square of relu
   bool tied = false;                // the head is the embedding
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
+  bool head_bias = false;  // PhiMoE
   bool qk_norm = false;
   bool parallel = false;            // the MLP of a layer reads what its attention reads
   bool two_norms = false;           // parallel parts have a norm of x each
+  bool norms_behind = false;        // OPT, HyperCLOVA X: norms behind parts
+  bool last_norm = true;            // OPT: there is a norm behind the last layer
+  int64_t embed_dim = 0;            // OPT: of embeddings, if it is not dim
   bool rope_interleaved = false;    // pairs of rope are neighbours in heads of q and k
   bool outputs_first = false;       // GPT-2's matrices are [outputs, inputs], not the other way
   RopeConfig rope{}, local_rope{};  // local_rope: of layers with a window, if it has dims
@@ -146,6 +177,8 @@ struct ModelConfig {
   int64_t extra_layers = 0;     // weights of layers behind the last one, not used
   MoeConfig moe{};
   LatentConfig latent{};
+  PerLayerConfig per_layer{};
+  AltUpConfig altup{};
   MambaConfig mamba{};
   DeltaConfig delta{};
   ShortConvConfig short_conv{};
@@ -196,17 +229,28 @@ struct DecoderDefaults {
   double norm_eps = 1e-6;
   bool tied = false;
   std::string_view activation_key = "hidden_act";  // empty: the family reads its activation
-  std::string_view eps_key = "rms_norm_eps";
-  int64_t head_dim = 0;  // 0: hidden_size / num_attention_heads
-  bool has_ffn = true;   // else intermediate_size may be absent: 0
+  std::string_view eps_key = "rms_norm_eps";       // empty: the file has none
+  int64_t head_dim = 0;                            // 0: hidden_size / num_attention_heads
+  bool has_ffn = true;                             // else intermediate_size may be absent: 0
+  bool ffn_list = false;  // intermediate_size may be a list of the same number for each layer
 };
 void read_decoder(ConfigReader& r, ModelConfig& c, const DecoderDefaults& defaults = {});
+// The same by GPT-2's names: n_embd, n_layer, n_head, n_inner, n_positions, layer_norm_epsilon,
+// activation_function and tie_word_embeddings.
+struct GptDefaults {
+  int64_t context = 1024;
+  std::string activation = "gelu_new";
+  bool tied = true;
+};
+void read_gpt(ConfigReader& r, ModelConfig& c, const GptDefaults& defaults = {});
 // A kind of unary for an activation of transformers.
 std::string read_activation(ConfigReader& r, std::string_view key, const std::string& otherwise);
 // The form of rope_parameters that has an object for each type of layer: c.rope, and c.local_rope
 // of layers with a window. False if the file has another form. theta, local_theta: of a type whose
 // object names none; a rope_theta beside rope_parameters counts more than theta.
-bool read_ropes_of_types(ConfigReader& r, ModelConfig& c, double theta, double local_theta);
+// full_dims: of a head of layers without a window; 0: head_dim.
+bool read_ropes_of_types(ConfigReader& r, ModelConfig& c, double theta, double local_theta,
+                         int64_t full_dims = 0);
 // Which layers have the window, by layer_types; without that key, by `otherwise`.
 void read_layer_types(ConfigReader& r, ModelConfig& c, bool (*otherwise)(int64_t layer));
 // Which layers are recurrent, by layer_types, where these have the name `kind` and others
@@ -219,6 +263,21 @@ struct QwenExperts {
   bool normalize = false;
 };
 void read_qwen_experts(ConfigReader& r, ModelConfig& c, const QwenExperts& defaults);
+// DeepSeek-V3's keys of experts, as GLM-4.5 and others have them. What has no value is required.
+struct GroupedExperts {
+  std::optional<int64_t> experts{}, per_token{}, shared{};
+  int64_t ffn = 1408;
+  int64_t dense_layers = 0;  // in front
+  bool normalize = false;
+  double scaling = 1;
+  // Names of keys that differ, and whether mlp_layer_types says which layers have experts.
+  std::string_view experts_key = "n_routed_experts", shared_key = "n_shared_experts";
+  bool by_types = false;
+};
+void read_grouped_experts(ConfigReader& r, ModelConfig& c, const GroupedExperts& defaults);
+// Gemma's keys: those of Gemma 3's ropes, and a cap, which an absent key sets and null removes.
+void read_gemma_ropes(ConfigReader& r, ModelConfig& c);
+double read_cap(ConfigReader& r, std::string_view key, double otherwise);
 // Qwen's keys of the window: use_sliding_window, sliding_window and max_window_layers.
 void read_optional_window(ConfigReader& r, ModelConfig& c);
 // A window that all layers have; absent: `otherwise`, 0 for none. Null: none.

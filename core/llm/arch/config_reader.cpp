@@ -162,6 +162,26 @@ std::vector<std::string> ConfigReader::texts(std::string_view key) {
   return j->get<std::vector<std::string>>();
 }
 
+std::vector<std::string> ConfigReader::repeated_texts(std::string_view key) {
+  constexpr const char* kForm = "a list of pairs of a list of strings and a number from 0 to 4096";
+  constexpr size_t kMost = 4096;
+  const Json* const j = find(key);
+  if (!j) return {};
+  if (!j->is_array()) wrong_form(key, kForm);
+  std::vector<std::string> out;
+  for (const Json& pair : *j) {
+    const bool good = pair.is_array() && pair.size() == 2 && pair[0].is_array() &&
+                      is_integer(pair[1]) &&
+                      std::ranges::all_of(pair[0], [](const Json& e) { return e.is_string(); });
+    const int64_t times = good ? pair[1].get<int64_t>() : -1;
+    if (times < 0 || times > static_cast<int64_t>(kMost)) wrong_form(key, kForm);
+    const auto texts = pair[0].get<std::vector<std::string>>();
+    if (texts.size() * static_cast<size_t>(times) > kMost - out.size()) wrong_form(key, kForm);
+    for (int64_t i = 0; i < times; ++i) out.insert(out.end(), texts.begin(), texts.end());
+  }
+  return out;
+}
+
 std::optional<ConfigReader> ConfigReader::object(std::string_view key) {
   const Json* const j = find(key);
   if (!j) return {};

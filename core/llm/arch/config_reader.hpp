@@ -37,6 +37,8 @@ class ConfigReader {
   std::vector<double> limits(std::string_view key);      // numbers; one may be infinite
   std::vector<int64_t> integers(std::string_view key);   // empty if absent; one number is a list
   std::vector<std::string> texts(std::string_view key);  // empty if absent
+  // Pairs of a list of strings and how often it is repeated, written out; at most 4096 strings.
+  std::vector<std::string> repeated_texts(std::string_view key);
   std::optional<ConfigReader> object(
       std::string_view key);  // the caller calls refuse_unread() on it
 

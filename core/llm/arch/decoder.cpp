@@ -11,10 +11,13 @@ Heads decoder_heads(Step& p, Value normed, const std::string& name) {
   const std::vector<Value> all =
       p.project_all(normed, {name + ".q_proj", name + ".k_proj", name + ".v_proj"}, c.dim,
                     {q, kv, kv}, c.qkv_bias);
-  Heads heads{p.heads(all[0], c.heads, c.head_dim), p.heads(all[1], c.kv_heads, c.head_dim),
-              p.heads(all[2], c.kv_heads, c.head_dim)};
+  const auto heads_of = [&](Value x, int64_t count) {
+    return p.heads(c.clip_qkv > 0 ? p.clipped(x, c.clip_qkv) : x, count, c.head_dim);
+  };
+  Heads heads{heads_of(all[0], c.heads), heads_of(all[1], c.kv_heads),
+              heads_of(all[2], c.kv_heads)};
   // A step that decodes is a row of small kernels, so one less counts.
-  if (p.s.time == 1 && !p.s.whole && !c.qk_norm)
+  if (p.s.time == 1 && !p.s.whole && !c.qk_norm && c.clip_qkv == 0)
     if (const Value qk = p.side_by_side(all[0], all[1]))
       heads.qk = p.heads(qk, c.heads + c.kv_heads, c.head_dim);
   return heads;
@@ -29,18 +32,20 @@ Value decoder_attend(Step& p, const Heads& heads, int64_t layer, const std::stri
       !heads.rotated && (c.no_rope.empty() || !c.no_rope[static_cast<size_t>(layer)]);
   const RopeConfig& rope = own_rope ? c.local_rope : c.rope;
   const char* const table = own_rope ? "rope.local" : "rope";
-  const std::string cache = std::to_string(layer);
+  const bool own_keys = heads.keys_of < 0;
+  const std::string cache = std::to_string(own_keys ? layer : heads.keys_of);
   const Step::Attention how = {.scale = c.attention_scale,
                                .softcap = c.attention_softcap,
                                .window = local ? c.window : 0,
                                .chunk = local ? c.chunk : 0};
   const auto output_of = [&](Value o) {
-    const int64_t dims = c.heads * c.head_dim;
+    const int64_t dims = c.heads * p.g.type(o).dims.back();
     Value all = p.reshape(o, {p.s.batch, p.s.time, dims});
     if (heads.gate) all = p.gated(heads.gate, all, "sigmoid", name + ".gated");
     return p.project(all, name + "." + std::string(output), dims, c.dim, c.o_bias, residual);
   };
-  if (p.decodes_jointly() && !p.has_mask(how) && !heads.sinks && c.rope.query_beta == 0) {
+  if (p.decodes_jointly() && own_keys && !p.has_mask(how) && !heads.sinks &&
+      c.rope.query_beta == 0) {
     const Step::JointRope turns{.config = rope, .table = table, .interleaved = c.rope_interleaved};
     return output_of(
         p.decode(heads.q, heads.k, heads.v, cache, rotates ? &turns : nullptr, how, name));
@@ -53,11 +58,16 @@ Value decoder_attend(Step& p, const Heads& heads, int64_t layer, const std::stri
     const Value both = rotate(heads.qk, ".qk_rope");
     q = p.some_heads(both, 0, c.heads), k = p.some_heads(both, c.heads, c.kv_heads);
   } else {
-    q = rotate(heads.q, ".q_rope"), k = rotate(heads.k, ".k_rope");
+    q = rotate(heads.q, ".q_rope");
+    if (own_keys) k = rotate(heads.k, ".k_rope");
   }
   q = p.scaled_by_position(q, c.rope.query_beta, c.rope.original_context);
-  const Value keys = p.append(cache + ".k", k, c.kv_heads, c.head_dim);
-  const Value values = p.append(cache + ".v", heads.v, c.kv_heads, c.head_dim);
+  const auto cached = [&](const char* which, Value rows) {
+    if (!own_keys) return p.appended(cache + which);
+    const std::vector<int64_t> dims = p.g.type(rows).dims;
+    return p.append(cache + which, rows, dims[2], dims[3]);
+  };
+  const Value keys = cached(".k", k), values = cached(".v", heads.v);
   return output_of(heads.sinks ? p.attend_with_sinks(q, keys, values, heads.sinks, how, name)
                                : p.attend(q, keys, values, how, name));
 }
@@ -67,6 +77,13 @@ Value decoder_attention(Step& p, Value normed, int64_t layer, const std::string&
   const ModelConfig& c = p.c;
   const std::string name = layer_name + std::string(form.part);
   Heads heads = decoder_heads(p, normed, name);
+  if (form.norms_behind_rope) {
+    const auto rotate = [&](Value x, const char* which) {
+      return p.rotate(x, c.rope, "rope", name + which, c.rope_interleaved);
+    };
+    heads.q = rotate(heads.q, ".q_rope"), heads.k = rotate(heads.k, ".k_rope");
+    heads.rotated = true;
+  }
   const auto normed_heads = [&](Value x, std::string_view which, int64_t count) {
     const std::string norm = name + std::string(which);
     return form.norm ? form.norm(p, x, norm, count) : p.norm(x, norm, c.head_dim);
@@ -93,12 +110,12 @@ Heads split_heads(Step& p, Value qkv) {
   return {heads(0, c.heads), heads(q, c.kv_heads), heads(q + kv, c.kv_heads)};
 }
 
-Heads joined_heads(Step& p, Value normed, const std::string& name) {
+Heads joined_heads(Step& p, Value normed, const std::string& name, std::string_view product) {
   const ModelConfig& c = p.c;
   const int64_t rows = (c.heads + 2 * c.kv_heads) * c.head_dim, queries = c.heads / c.kv_heads;
   if (p.weights.has(name + ".qkv.weight"))
     return split_heads(p, p.project(normed, name + ".qkv", c.dim, rows, c.qkv_bias));
-  const Value qkv = p.project(normed, name + ".query_key_value", c.dim, rows, c.qkv_bias);
+  const Value qkv = p.project(normed, name + "." + std::string(product), c.dim, rows, c.qkv_bias);
   if (c.kv_heads == 1) return split_heads(p, qkv);
   const Value groups = p.reshape(qkv, {p.s.batch, p.s.time, c.kv_heads, queries + 2, c.head_dim});
   const auto heads = [&](int64_t first, int64_t count) {
@@ -114,6 +131,16 @@ Heads joined_heads(Step& p, Value normed, const std::string& name) {
 Value norm_heads(Step& p, Value heads, Value gamma, const std::string& name) {
   const Value y = p.g.add(op::layer_norm{.eps = p.c.norm_eps, .x = heads}, name);
   return p.binary("mul", y, p.cast(gamma, p.s.compute));
+}
+
+Value norm_all_heads(Step& p, Value heads, const std::string& name, int64_t count) {
+  const int64_t dims = count * p.c.head_dim;
+  const Value all = p.reshape(heads, {p.s.batch, p.s.time, dims});
+  return p.heads(p.rms_norm(all, name, dims, p.c.norm_eps), count, p.c.head_dim);
+}
+
+Value scaled_sum(Step& p, Value residual, Value more) {
+  return p.binary("add", residual, p.scaled(more, p.c.residual_scale));
 }
 
 Value decoder_mlp(Step& p, Value x, const std::string& name, int64_t ffn, Value residual,
@@ -177,7 +204,7 @@ Value decoder_layers(Step& p, Value x, LayerPart attention, LayerPart feed_forwa
   for (int64_t i = 0; i < c.layers; ++i) {
     const std::string name = std::string(form.layers) + std::to_string(i);
     const auto norm = [&](Value of, std::string_view which) {
-      return p.norm(of, name + std::string(which), c.dim);
+      return which.empty() ? of : p.norm(of, name + std::string(which), c.dim);
     };
     const Value normed = norm(x, form.first_norm);
     const Value a = attention(p, normed, i, name, x);
@@ -194,8 +221,12 @@ Value decoder_layers(Step& p, LayerPart attention, LayerPart feed_forward) {
 
 Value decoder_layers(Step& p, LayerPart attention, LayerPart feed_forward,
                      const LayerNorms& norms) {
+  return decoder_layers(p, p.embed("model.embed_tokens"), attention, feed_forward, norms);
+}
+
+Value decoder_layers(Step& p, Value x, LayerPart attention, LayerPart feed_forward,
+                     const LayerNorms& norms) {
   const ModelConfig& c = p.c;
-  Value x = p.embed("model.embed_tokens");
   for (int64_t i = 0; i < c.layers; ++i) {
     const std::string name = "model.layers." + std::to_string(i);
     const auto norm = [&](Value of, std::string_view which) {
@@ -204,9 +235,19 @@ Value decoder_layers(Step& p, LayerPart attention, LayerPart feed_forward,
     const Value a = attention(p, norm(x, norms.before_attention), i, name, {});
     const Value y = p.binary("add", x, norm(a, norms.behind_attention));
     const Value m = feed_forward(p, norm(y, norms.before_mlp), i, name, {});
-    x = p.layer_end(x, p.binary("add", y, norm(m, norms.behind_mlp)));
+    const Value z = p.binary("add", y, norm(m, norms.behind_mlp));
+    x = p.layer_end(x, norms.finish ? norms.finish(p, z, i, name) : z);
   }
   return x;
+}
+
+Value with_positions(Step& p, Value x, const std::string& name, int64_t unused) {
+  const ModelConfig& c = p.c;
+  Value at = p.positions();
+  if (unused > 0) at = p.binary("add", at, p.constant({unused}));
+  const Value table = p.weight(name + ".weight", {c.context + unused, c.dim});
+  const Value places = p.g.add(op::gather{.data = table, .indices = at}, name);
+  return p.binary("add", x, p.cast(places, p.s.compute));
 }
 
 Value decoder_hidden(Step& p) { return decoder_layers(p, decoder_attention, decoder_feed_forward); }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeepSeek-V2 and V3: latent attention (MLA) and experts that are chosen group by group.
+// DeepSeek-V2 and V3: latent attention (MLA) and experts that are chosen group by group. GLM-4.7-Flash
+// and Mistral 4 have both, too; MiniCPM3 and Youtu have latent attention and an MLP.
 //
 // The cache keeps one latent vector and one rotated key per token, which all heads share. Queries
 // are multiplied into the latent space instead of expanding what is cached: a score is
@@ -13,25 +14,45 @@ namespace tenon::llm {
 namespace {
 
 // What config.json leaves out has the value that transformers gives the family.
-void read_common(ConfigReader& r, ModelConfig& c, bool v3) {
+struct LatentDefaults {
+  int64_t q_rank = 1536, kv_rank = 512;
+  int64_t nope_dim = 128, rope_dim = 64, v_dim = 128;  // v_dim 0: hidden_size / num_attention_heads
+  double norm_eps = 1e-6;
+  bool tied = false;
+  bool of_whole_head = false;  // partial_rotary_factor is that of both parts of a head of q
+};
+
+void read_latent(ConfigReader& r, ModelConfig& c, const LatentDefaults& defaults = {}) {
   LatentConfig& l = c.latent;
-  l.rope_dim = r.size("qk_rope_head_dim", 64, 1 << 16);
-  read_decoder(r, c, {.head_dim = l.rope_dim});
+  l.rope_dim = r.size("qk_rope_head_dim", defaults.rope_dim, 1 << 16);
+  read_decoder(r, c,
+               {.norm_eps = defaults.norm_eps, .tied = defaults.tied, .head_dim = l.rope_dim});
   if (c.kv_heads != c.heads) r.refuse("num_key_value_heads", "the value of num_attention_heads");
-  l.kv_rank = r.size("kv_lora_rank", 512);
-  l.q_rank = r.is_null("q_lora_rank") ? 0 : r.size("q_lora_rank", 1536);
+  l.kv_rank = r.size("kv_lora_rank", defaults.kv_rank);
+  l.q_rank = r.is_null("q_lora_rank") ? 0 : r.size("q_lora_rank", defaults.q_rank);
   r.ignore({"q_lora_rank", "head_dim", "qk_head_dim"});  // the last two follow from others
-  l.nope_dim = r.size("qk_nope_head_dim", 128, 1 << 16);
-  l.v_dim = r.size("v_head_dim", 128, 1 << 16);
-  c.rope = read_rope(r, l.rope_dim, c.context);
-  if (c.rope.query_beta != 0)
-    throw Error(TENON_UNSUPPORTED, r.where() +
-                                       ": 'llama_4_scaling_beta' is not supported; "
-                                       "expected it absent for this model_type");
+  l.nope_dim = r.size("qk_nope_head_dim", defaults.nope_dim, 1 << 16);
+  l.v_dim = r.size("v_head_dim", defaults.v_dim > 0 ? defaults.v_dim : c.dim / c.heads, 1 << 16);
+  if (defaults.of_whole_head) {
+    const int64_t whole = l.nope_dim + l.rope_dim;
+    c.rope = read_rope(r, whole, c.context, 1e4,
+                       static_cast<double>(l.rope_dim) / static_cast<double>(whole));
+    if (c.rope.dims != l.rope_dim)
+      r.refuse("qk_rope_head_dim", "the part of a head that 'partial_rotary_factor' names");
+  } else {
+    c.rope = read_rope(r, l.rope_dim, c.context);
+    if (c.rope.query_beta != 0)
+      throw Error(TENON_UNSUPPORTED, r.where() +
+                                         ": 'llama_4_scaling_beta' is not supported; "
+                                         "expected it absent for this model_type");
+  }
   c.attention_scale =
       c.rope.softmax_scale() / std::sqrt(static_cast<double>(l.nope_dim + l.rope_dim));
   c.o_bias = r.flag("attention_bias", false);
+}
 
+void read_common(ConfigReader& r, ModelConfig& c, bool v3) {
+  read_latent(r, c);
   MoeConfig& m = c.moe;
   m.experts = r.size("n_routed_experts", {}, 1 << 16);
   m.ffn = r.size("moe_intermediate_size");
@@ -90,6 +111,70 @@ void read_v3(ConfigReader& r, ModelConfig& c) {
   c.extra_layers = r.integer("num_nextn_predict_layers", 0);
 }
 
+void read_glm_lite(ConfigReader& r, ModelConfig& c) {
+  read_latent(r, c, {.q_rank = 768, .nope_dim = 192, .v_dim = 256, .norm_eps = 1e-5});
+  if (r.integer("first_k_dense_replace", 1) != 1) r.refuse("first_k_dense_replace", "1");
+  read_grouped_experts(r, c,
+                       {.experts = 64,
+                        .per_token = 4,
+                        .shared = 1,
+                        .ffn = 1536,
+                        .dense_layers = 1,
+                        .normalize = true,
+                        .scaling = 1.8,
+                        .by_types = true});
+  c.latent.interleaved = r.flag("rope_interleave", true);
+  c.extra_layers = r.integer("num_nextn_predict_layers", 0);
+}
+
+// Mistral 4: queries are scaled by their position, as those of Ministral 3.
+void read_mistral4(ConfigReader& r, ModelConfig& c) {
+  if (!r.has("rope_parameters") && !r.has("rope_scaling"))
+    r.refuse("rope_parameters", "an object, also for rope_type 'default'");
+  read_latent(r, c, {.q_rank = 1024, .kv_rank = 256, .nope_dim = 64, .of_whole_head = true});
+  MoeConfig& m = c.moe;
+  m.experts = r.size("n_routed_experts", 128, 1 << 16);
+  m.per_token = r.size("num_experts_per_tok", 4, m.experts);
+  m.ffn = r.size("moe_intermediate_size", 2048);
+  const int64_t shared = r.integer("n_shared_experts", 1);
+  if (shared < 1 || shared > 64) r.refuse("n_shared_experts", "1 to 64");
+  m.shared_ffn = m.ffn * shared;
+  m.scaling = r.positive("routed_scaling_factor", 1);
+  m.normalize = r.flag("norm_topk_prob", true);
+  read_groups(r, c, 1, 1);
+  if (m.experts / m.groups < 2) r.refuse("n_group", "groups of at least two experts");
+  m.group_score = "top2_sum";
+  read_sparse_layers(r, c, 0);
+  c.latent.interleaved = r.flag("rope_interleave", true);
+}
+
+void read_youtu(ConfigReader& r, ModelConfig& c) {
+  read_latent(r, c, {.tied = true});
+  r.expect("mlp_bias", false);
+  c.latent.interleaved = r.flag("rope_interleave", true);
+  r.ignore({"embedding_initializer_range"});
+}
+
+// MiniCPM3: factors of the embedding, of what each part adds, and of the logits.
+void read_minicpm3(ConfigReader& r, ModelConfig& c) {
+  read_latent(r, c,
+              {.q_rank = 768,
+               .kv_rank = 256,
+               .nope_dim = 64,
+               .rope_dim = 32,
+               .v_dim = 0,
+               .norm_eps = 1e-5,
+               .tied = true});
+  c.latent.interleaved = false;
+  c.mlp_bias = r.flag("mlp_bias", false);
+  c.embed_scale = r.positive("scale_emb", 12);
+  if (!r.is_null("scale_depth"))
+    c.residual_scale = r.positive("scale_depth", 1.4) / std::sqrt(static_cast<double>(c.layers));
+  if (!r.is_null("dim_model_base"))
+    c.logit_scale = static_cast<double>(r.size("dim_model_base", 256)) / static_cast<double>(c.dim);
+  r.ignore({"scale_depth", "dim_model_base"});
+}
+
 // Some of the rows of each head of kv_b_proj, as [heads, rows, rank].
 Value up_projection(Step& p, const std::string& name, const char* which, int64_t start,
                     int64_t rows) {
@@ -116,7 +201,10 @@ Value swapped(Step& p, Value x, int64_t a, int64_t b, int64_t dim) {
   return p.g.add(op::transpose{.perm = {1, 0, 2}, .x = x});
 }
 
-Value attention(Step& p, Value x, int64_t layer, const std::string& layer_name, Value residual) {
+}  // namespace
+
+Value latent_attention(Step& p, Value x, int64_t layer, const std::string& layer_name,
+                       Value residual) {
   const ModelConfig& c = p.c;
   const LatentConfig& l = c.latent;
   const std::string name = layer_name + ".self_attn";
@@ -135,8 +223,8 @@ Value attention(Step& p, Value x, int64_t layer, const std::string& layer_name, 
   }
   q = p.heads(q, c.heads, qk);
   const std::vector<int64_t> of_heads = {p.s.batch, p.s.time, c.heads};
-  const Value q_rope =
-      p.rotate(p.part(q, of_heads, l.nope_dim, l.rope_dim), c.rope, "rope", name + ".q_rope", true);
+  const Value q_rope = p.rotate(p.part(q, of_heads, l.nope_dim, l.rope_dim), c.rope, "rope",
+                                name + ".q_rope", l.interleaved);
   const Value q_nope = p.reshape(p.part(q, of_heads, 0, l.nope_dim), {rows, c.heads, l.nope_dim});
   // Files of GGUF have kv_b_proj in two parts, that of keys turned.
   const bool parts = p.weights.has(name + ".k_b_proj.weight");
@@ -169,14 +257,15 @@ Value attention(Step& p, Value x, int64_t layer, const std::string& layer_name, 
       l.kv_rank);
   const Value k_rope =
       p.rotate(p.heads(p.part(both, leading, l.kv_rank, l.rope_dim), 1, l.rope_dim), c.rope, "rope",
-               name + ".k_rope", true);
+               name + ".k_rope", l.interleaved);
   const auto joined = [&](Value a, Value b) {
     return p.g.add(op::concat{.axis = 3, .xs = {a, b}});
   };
   const Value keys = p.append(cache + ".k", joined(latent, k_rope), 1, l.kv_rank + l.rope_dim);
   const Value values = p.append(cache + ".v", latent, 1, l.kv_rank);
-  const Value o =
-      p.attend(joined(q_latent, q_rope), keys, values, {.scale = c.attention_scale}, name);
+  const Value queries =
+      p.scaled_by_position(joined(q_latent, q_rope), c.rope.query_beta, c.rope.original_context);
+  const Value o = p.attend(queries, keys, values, {.scale = c.attention_scale}, name);
   const Value o_by_head =
       swapped(p, p.reshape(o, {rows, c.heads, l.kv_rank}), rows, c.heads, l.kv_rank);
   const Value w_v = parts ? p.weight(name + ".v_b_proj.weight", {c.heads, l.v_dim, l.kv_rank})
@@ -192,12 +281,30 @@ Value attention(Step& p, Value x, int64_t layer, const std::string& layer_name, 
                    c.heads * l.v_dim, c.dim, c.o_bias, residual);
 }
 
-Value hidden(Step& p) { return decoder_layers(p, attention, decoder_feed_forward); }
+namespace {
+
+Value hidden(Step& p) { return decoder_layers(p, latent_attention, decoder_feed_forward); }
+
+Value scaled_attention(Step& p, Value x, int64_t layer, const std::string& name, Value residual) {
+  return scaled_sum(p, residual, latent_attention(p, x, layer, name, {}));
+}
+Value scaled_mlp(Step& p, Value x, int64_t, const std::string& name, Value residual) {
+  return scaled_sum(p, residual, decoder_mlp(p, x, name + ".mlp", p.c.ffn, {}));
+}
+Value scaled_hidden(Step& p) { return decoder_layers(p, scaled_attention, scaled_mlp); }
 
 }  // namespace
 
 const Architecture kDeepseekV2 = {
     "deepseek_v2", "DeepseekV2ForCausalLM", read_v2, hidden, decoder_norm, decoder_head};
+const Architecture kGlm4MoeLite = {
+    "glm4_moe_lite", "Glm4MoeLiteForCausalLM", read_glm_lite, hidden, decoder_norm, decoder_head};
+const Architecture kMistral4 = {"mistral4", "Mistral4ForCausalLM", read_mistral4,
+                                hidden,     decoder_norm,          decoder_head};
+const Architecture kYoutu = {"youtu", "YoutuForCausalLM", read_youtu,
+                             hidden,  decoder_norm,       decoder_head};
+const Architecture kMiniCpm3 = {"minicpm3",    "MiniCPM3ForCausalLM", read_minicpm3,
+                                scaled_hidden, decoder_norm,          decoder_head};
 const Architecture kDeepseekV3 = {
     "deepseek_v3", "DeepseekV3ForCausalLM", read_v3, hidden, decoder_norm, decoder_head};
 

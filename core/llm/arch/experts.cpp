@@ -54,17 +54,23 @@ Value correction(Step& p, const ExpertNames& names) {
 
 }  // namespace
 
-Value experts(Step& p, Value x, const ExpertNames& names, Value residual) {
+Value router_logits(Step& p, Value x, const ExpertNames& names) {
   const ModelConfig& c = p.c;
   const MoeConfig& m = c.moe;
-  const int64_t rows = p.s.batch * p.s.time, chosen = rows * m.per_token;
-  const Value flat = p.reshape(x, {rows, c.dim});
+  const Value flat = p.reshape(x, {p.s.batch * p.s.time, c.dim});
   // The router computes in f32, and its weights are not rounded: its choice must not depend on
   // that.
   const Value router = p.weight(names.router + ".weight", {m.experts, c.dim});
   Value logits = p.multiply(p.g.dtype(router) == f32 ? p.cast(flat, f32) : flat, router,
                             names.router, true, {}, {}, true);
   if (m.biases) logits = p.binary("add", logits, p.wide(names.router + ".bias", {m.experts}));
+  return logits;
+}
+
+Routes choose_experts(Step& p, Value x, const ExpertNames& names) {
+  const MoeConfig& m = p.c.moe;
+  const int64_t chosen = p.s.batch * p.s.time * m.per_token;
+  const Value logits = router_logits(p, x, names);
   const Value bias = m.correction_bias ? correction(p, names) : Value{};
   const auto routes = p.g.add(op::group_limited_gate{.n_group = m.groups,
                                                      .topk_group = m.groups_per_token,
@@ -83,6 +89,15 @@ Value experts(Step& p, Value x, const ExpertNames& names, Value residual) {
           ? p.g.constant<float>({chosen}, std::vector<float>(static_cast<size_t>(chosen),
                                                              static_cast<float>(m.scaling)))
           : p.reshape(routes[1], {chosen});
+  return {ids, weight};
+}
+
+Value weighted_experts(Step& p, Value x, const ExpertNames& names, const Routes& routes,
+                       Value residual) {
+  const ModelConfig& c = p.c;
+  const MoeConfig& m = c.moe;
+  const int64_t rows = p.s.batch * p.s.time, chosen = rows * m.per_token;
+  const Value flat = p.reshape(x, {rows, c.dim}), ids = routes.ids, weight = routes.weights;
   // Each token once for each of its experts.
   Value repeated = p.reshape(p.g.add(op::expand{.shape = {rows, m.per_token, c.dim},
                                                 .x = p.reshape(flat, {rows, 1, c.dim})}),
@@ -143,6 +158,10 @@ Value experts(Step& p, Value x, const ExpertNames& names, Value residual) {
               names.experts + ".sum");
   const Value all = p.reshape(sum, {p.s.batch, p.s.time, c.dim});
   return residual ? p.binary("add", residual, all) : all;
+}
+
+Value experts(Step& p, Value x, const ExpertNames& names, Value residual) {
+  return weighted_experts(p, x, names, choose_experts(p, x, names), residual);
 }
 
 }  // namespace tenon::llm

@@ -6,37 +6,48 @@
 
 namespace tenon::llm {
 
-extern const Architecture kLlama, kMistral, kMinistral3, kSeedOss;  // llama.cpp
-extern const Architecture kQwen2, kQwen2Moe, kQwen3, kQwen3Moe;     // qwen.cpp
-extern const Architecture kQwen3Next, kQwen35, kQwen35Moe;          // qwen_next.cpp
-extern const Architecture kLfm2, kLfm2Moe;                          // lfm2.cpp
-extern const Architecture kGemma, kGemma2, kGemma3;                 // gemma.cpp
-extern const Architecture kPhi3;                                    // phi3.cpp
-extern const Architecture kPhi;                                     // phi.cpp
-extern const Architecture kGpt2;                                    // gpt2.cpp
-extern const Architecture kGptNeox;                                 // neox.cpp
-extern const Architecture kGptOss;                                  // gpt_oss.cpp
-extern const Architecture kMixtral;                                 // mixtral.cpp
-extern const Architecture kDeepseekV2, kDeepseekV3;                 // deepseek.cpp
-extern const Architecture kGranite, kGraniteMoe, kGraniteHybrid;    // granite.cpp
-extern const Architecture kSmolLm3;                                 // smollm.cpp
-extern const Architecture kOlmo2, kOlmo3, kOlmoe;                   // olmo.cpp
-extern const Architecture kMamba, kMamba2;                          // mamba.cpp
-extern const Architecture kCohere, kCohere2;                        // cohere.cpp
-extern const Architecture kStableLm;                                // stablelm.cpp
-extern const Architecture kStarcoder2, kNemotron, kArcee;           // starcoder.cpp
-extern const Architecture kGlm, kGlm4, kGlm4Moe, kDots1;            // glm.cpp
-extern const Architecture kExaone4;                                 // exaone.cpp
-extern const Architecture kHunyuan, kHunyuanMoe;                    // hunyuan.cpp
-extern const Architecture kFalconH1;                                // falcon_h1.cpp
-extern const Architecture kNemotronH;                               // nemotron_h.cpp
-extern const Architecture kJamba, kBamba;                           // jamba.cpp
-extern const Architecture kErnie, kErnieMoe;                        // ernie.cpp
-extern const Architecture kFalcon;                                  // falcon.cpp
-extern const Architecture kMpt;                                     // mpt.cpp
-extern const Architecture kBloom;                                   // bloom.cpp
-extern const Architecture kGptJ;                                    // gptj.cpp
-extern const Architecture kLlama4;                                  // llama4.cpp
-extern const Architecture kApertus;                                 // apertus.cpp
+extern const Architecture kLlama, kMistral, kMinistral3, kSeedOss;   // llama.cpp
+extern const Architecture kInternLm3, kHelium;                       // llama.cpp
+extern const Architecture kQwen2, kQwen2Moe, kQwen3, kQwen3Moe;      // qwen.cpp
+extern const Architecture kQwen3Next, kQwen35, kQwen35Moe;           // qwen_next.cpp
+extern const Architecture kLfm2, kLfm2Moe;                           // lfm2.cpp
+extern const Architecture kGemma, kGemma2, kGemma3, kVaultGemma;     // gemma.cpp
+extern const Architecture kGemma3n;                                  // gemma3n.cpp
+extern const Architecture kGemma4;                                   // gemma4.cpp
+extern const Architecture kPhi3;                                     // phi3.cpp
+extern const Architecture kPhi;                                      // phi.cpp
+extern const Architecture kGpt2;                                     // gpt2.cpp
+extern const Architecture kGptNeox;                                  // neox.cpp
+extern const Architecture kGptOss;                                   // gpt_oss.cpp
+extern const Architecture kMixtral, kMiniMaxM2;                      // mixtral.cpp
+extern const Architecture kPhiMoe;                                   // phimoe.cpp
+extern const Architecture kNanoChat;                                 // nanochat.cpp
+extern const Architecture kDeepseekV2, kDeepseekV3;                  // deepseek.cpp
+extern const Architecture kGlm4MoeLite, kMistral4;                   // deepseek.cpp
+extern const Architecture kMiniCpm3, kYoutu;                         // deepseek.cpp
+extern const Architecture kGranite, kGraniteMoe, kGraniteHybrid;     // granite.cpp
+extern const Architecture kGraniteMoeShared, kHyperClovaX;           // granite.cpp
+extern const Architecture kSmolLm3;                                  // smollm.cpp
+extern const Architecture kOlmo, kOlmo2, kOlmo3, kOlmoe, kFlexOlmo;  // olmo.cpp
+extern const Architecture kMamba, kMamba2, kFalconMamba;             // mamba.cpp
+extern const Architecture kCohere, kCohere2;                         // cohere.cpp
+extern const Architecture kStableLm;                                 // stablelm.cpp
+extern const Architecture kStarcoder2, kNemotron, kArcee, kJais2;    // starcoder.cpp
+extern const Architecture kGlm, kGlm4, kGlm4Moe, kDots1;             // glm.cpp
+extern const Architecture kSolarOpen;                                // glm.cpp
+extern const Architecture kExaone4, kExaoneMoe;                      // exaone.cpp
+extern const Architecture kHunyuan, kHunyuanMoe;                     // hunyuan.cpp
+extern const Architecture kFalconH1;                                 // falcon_h1.cpp
+extern const Architecture kNemotronH;                                // nemotron_h.cpp
+extern const Architecture kJamba, kBamba;                            // jamba.cpp
+extern const Architecture kErnie, kErnieMoe;                         // ernie.cpp
+extern const Architecture kFalcon;                                   // falcon.cpp
+extern const Architecture kMpt;                                      // mpt.cpp
+extern const Architecture kBloom;                                    // bloom.cpp
+extern const Architecture kGptJ, kCodeGen;                           // gptj.cpp
+extern const Architecture kGptNeo, kGptBigCode;                      // gpt_neo.cpp
+extern const Architecture kOpt;                                      // opt.cpp
+extern const Architecture kLlama4;                                   // llama4.cpp
+extern const Architecture kApertus;                                  // apertus.cpp
 
 }  // namespace tenon::llm

@@ -7,6 +7,25 @@
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {
+
+double read_cap(ConfigReader& r, std::string_view key, double otherwise) {
+  if (r.is_null(key)) {
+    r.ignore({key});
+    return 0;
+  }
+  if (otherwise == 0 && !r.has(key)) return 0;
+  return r.positive(key, otherwise);
+}
+
+// rope_parameters since transformers 5 has an object for each type of layer; before, rope_theta,
+// rope_local_base_freq, and a rope_scaling of the layers without a window.
+void read_gemma_ropes(ConfigReader& r, ModelConfig& c) {
+  const double local_theta = r.positive("rope_local_base_freq", 1e4);
+  if (read_ropes_of_types(r, c, 1e6, local_theta)) return;
+  c.rope = read_rope(r, c.head_dim, c.context, 1e6);
+  c.local_rope = {.dims = c.head_dim, .theta = local_theta};
+}
+
 namespace {
 
 void read_gemma(ConfigReader& r, ModelConfig& c) {
@@ -21,16 +40,6 @@ void read_gemma(ConfigReader& r, ModelConfig& c) {
   c.window = r.is_null("sliding_window") ? 0 : r.size("sliding_window", 4096, int64_t{1} << 30);
 }
 
-// A cap that an absent key sets and null removes.
-double read_cap(ConfigReader& r, std::string_view key, double otherwise) {
-  if (r.is_null(key)) {
-    r.ignore({key});
-    return 0;
-  }
-  if (otherwise == 0 && !r.has(key)) return 0;
-  return r.positive(key, otherwise);
-}
-
 void read_gemma2(ConfigReader& r, ModelConfig& c) {
   read_gemma(r, c);
   c.rope = read_rope(r, c.head_dim, c.context);
@@ -40,18 +49,9 @@ void read_gemma2(ConfigReader& r, ModelConfig& c) {
   read_layer_types(r, c, [](int64_t layer) { return layer % 2 == 0; });
 }
 
-// rope_parameters since transformers 5 has an object for each type of layer; before, rope_theta,
-// rope_local_base_freq, and a rope_scaling of the layers without a window.
-void read_ropes(ConfigReader& r, ModelConfig& c) {
-  const double local_theta = r.positive("rope_local_base_freq", 1e4);
-  if (read_ropes_of_types(r, c, 1e6, local_theta)) return;
-  c.rope = read_rope(r, c.head_dim, c.context, 1e6);
-  c.local_rope = {.dims = c.head_dim, .theta = local_theta};
-}
-
 void read_gemma3(ConfigReader& r, ModelConfig& c) {
   read_gemma(r, c);
-  read_ropes(r, c);
+  read_gemma_ropes(r, c);
   c.qk_norm = true;
   r.expect_nothing("attn_logit_softcapping");  // transformers reads it, and caps nothing
   c.logit_softcap = read_cap(r, "final_logit_softcapping", 0);
@@ -62,6 +62,12 @@ void read_gemma3(ConfigReader& r, ModelConfig& c) {
   } else {
     for (int64_t i = 0; i < c.layers; ++i) c.local[static_cast<size_t>(i)] = (i + 1) % pattern != 0;
   }
+}
+
+// Gemma 2 without the norms behind attention and MLP.
+Value vault_hidden(Step& p) {
+  return decoder_layers(p, p.embed("model.embed_tokens"), decoder_attention, decoder_feed_forward,
+                        {.second_norm = ".pre_feedforward_layernorm"});
 }
 
 Value hidden(Step& p) {
@@ -92,6 +98,8 @@ const Architecture kGemma = {"gemma",        "GemmaForCausalLM", read_first,
                              decoder_hidden, decoder_norm,       decoder_head};
 const Architecture kGemma2 = {"gemma2", "Gemma2ForCausalLM", read_gemma2,
                               hidden,   decoder_norm,        decoder_head};
+const Architecture kVaultGemma = {
+    "vaultgemma", "VaultGemmaForCausalLM", read_gemma2, vault_hidden, decoder_norm, decoder_head};
 const Architecture kGemma3 = {"gemma3_text", "Gemma3ForCausalLM", read_gemma3,
                               hidden,        decoder_norm,        decoder_head};
 

@@ -1,10 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 // GLM-4: neighbours of a part of each head rotated, one product for gate and up. Its second
-// generation also has norms behind attention and MLP. GLM-4.5 and dots.llm1: experts as DeepSeek-V3
-// chooses them.
+// generation also has norms behind attention and MLP. GLM-4.5, dots.llm1 and Solar Open: experts as
+// DeepSeek-V3 chooses them.
+#include <algorithm>
+
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {
+namespace {
+
+// mlp_layer_types, or how many layers in front have no experts.
+void read_sparse_layers(ConfigReader& r, ModelConfig& c, const GroupedExperts& defaults) {
+  const int64_t dense = r.integer("first_k_dense_replace", defaults.dense_layers);
+  for (int64_t i = 0; i < c.layers; ++i) c.sparse[static_cast<size_t>(i)] = i >= dense;
+  if (!defaults.by_types) return;
+  const std::vector<std::string> types = r.texts("mlp_layer_types");
+  if (types.empty()) return;
+  if (types.size() != c.sparse.size())
+    r.refuse("mlp_layer_types",
+             "one entry for each of the " + std::to_string(c.layers) + " layers");
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (types[i] != "dense" && types[i] != "sparse")
+      r.refuse("mlp_layer_types", "entries 'dense' and 'sparse'");
+    c.sparse[i] = types[i] == "sparse";
+  }
+}
+
+}  // namespace
+
+void read_grouped_experts(ConfigReader& r, ModelConfig& c, const GroupedExperts& defaults) {
+  MoeConfig& m = c.moe;
+  const std::string experts_key(defaults.experts_key), shared_key(defaults.shared_key);
+  m.experts = r.size(experts_key, defaults.experts, 1 << 16);
+  m.per_token = r.size("num_experts_per_tok", defaults.per_token, m.experts);
+  m.ffn = r.size("moe_intermediate_size", defaults.ffn);
+  const int64_t shared = r.integer(shared_key, defaults.shared);
+  if (shared < 0 || shared > 64) r.refuse(shared_key, "0 to 64");
+  m.shared_ffn = m.ffn * shared;
+  m.scaling = r.positive("routed_scaling_factor", defaults.scaling);
+  m.normalize = r.flag("norm_topk_prob", defaults.normalize);
+  m.score = "sigmoid", m.correction_bias = true;
+  m.groups = r.size("n_group", 1, m.experts);
+  m.groups_per_token = r.size("topk_group", 1, m.groups);
+  if (m.experts % m.groups != 0) r.refuse("n_group", "a divisor of " + experts_key);
+  const int64_t of_group = m.experts / m.groups;
+  if (m.per_token > m.groups_per_token * of_group)
+    r.refuse("num_experts_per_tok", "at most the experts of topk_group groups");
+  if (m.groups > 1 && of_group > 1) m.group_score = "top2_sum";
+  read_sparse_layers(r, c, defaults);
+  r.ignore({"scoring_func", "topk_method"});
+}
+
 namespace {
 
 void read(ConfigReader& r, ModelConfig& c) {
@@ -14,43 +60,13 @@ void read(ConfigReader& r, ModelConfig& c) {
   c.rope_interleaved = true;
 }
 
-// Of files that leave a key out; none: the key is required.
-struct ExpertDefaults {
-  std::optional<int64_t> experts{}, per_token{}, shared{};
-  int64_t dense_layers = 0;
-  bool normalize = false;
-};
-
-void read_experts(ConfigReader& r, ModelConfig& c, const ExpertDefaults& defaults) {
-  MoeConfig& m = c.moe;
-  m.experts = r.size("n_routed_experts", defaults.experts, 1 << 16);
-  m.per_token = r.size("num_experts_per_tok", defaults.per_token, m.experts);
-  m.ffn = r.size("moe_intermediate_size", 1408);
-  const int64_t shared = r.integer("n_shared_experts", defaults.shared);
-  if (shared < 0 || shared > 64) r.refuse("n_shared_experts", "0 to 64");
-  m.shared_ffn = m.ffn * shared;
-  m.scaling = r.positive("routed_scaling_factor", 1);
-  m.normalize = r.flag("norm_topk_prob", defaults.normalize);
-  m.score = "sigmoid", m.correction_bias = true;
-  m.groups = r.size("n_group", 1, m.experts);
-  m.groups_per_token = r.size("topk_group", 1, m.groups);
-  if (m.experts % m.groups != 0) r.refuse("n_group", "a divisor of n_routed_experts");
-  const int64_t of_group = m.experts / m.groups;
-  if (m.per_token > m.groups_per_token * of_group)
-    r.refuse("num_experts_per_tok", "at most the experts of topk_group groups");
-  if (m.groups > 1 && of_group > 1) m.group_score = "top2_sum";
-  const int64_t dense = r.integer("first_k_dense_replace", defaults.dense_layers);
-  for (int64_t i = 0; i < c.layers; ++i) c.sparse[static_cast<size_t>(i)] = i >= dense;
-  r.ignore({"scoring_func", "topk_method"});
-}
-
 void read_moe(ConfigReader& r, ModelConfig& c) {
   read_decoder(r, c, {.norm_eps = 1e-5});
   c.qkv_bias = r.flag("attention_bias", false);
   c.qk_norm = r.flag("use_qk_norm", false);
   c.rope = read_rope(r, c.head_dim, c.context, 1e4, 0.5);
-  read_experts(r, c,
-               {.experts = 128, .per_token = 8, .shared = 1, .dense_layers = 1, .normalize = true});
+  read_grouped_experts(
+      r, c, {.experts = 128, .per_token = 8, .shared = 1, .dense_layers = 1, .normalize = true});
   // Layers that predict further tokens.
   const char* const more = r.has("num_mtp_layers") ? "num_mtp_layers" : "num_nextn_predict_layers";
   c.extra_layers = r.integer(more, 1);
@@ -61,7 +77,7 @@ void read_dots1(ConfigReader& r, ModelConfig& c) {
   c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
   c.qk_norm = true;
   c.rope = read_rope(r, c.head_dim, c.context);
-  read_experts(r, c, {});
+  read_grouped_experts(r, c, {});
   if (c.moe.experts / c.moe.groups < 2) r.refuse("n_group", "groups of at least two experts");
   if (c.moe.shared_ffn == 0) r.refuse("n_shared_experts", "1 to 64");
   if (r.size("moe_layer_freq", 1) != 1) r.refuse("moe_layer_freq", "1");
@@ -75,6 +91,15 @@ void read_dots1(ConfigReader& r, ModelConfig& c) {
     read_layer_types(r, c, nullptr);
   else
     for (int64_t i = 0; i < c.layers; ++i) c.local[static_cast<size_t>(i)] = i >= first;
+}
+
+void read_solar(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c, {.norm_eps = 1e-5, .head_dim = 128, .has_ffn = false});
+  c.qkv_bias = r.flag("attention_bias", false);
+  c.rope = read_rope(r, c.head_dim, c.context, 1e6, 1);
+  read_grouped_experts(
+      r, c, {.experts = 128, .per_token = 8, .shared = 1, .ffn = 1280, .normalize = true});
+  if (std::ranges::find(c.sparse, false) != c.sparse.end()) r.refuse("first_k_dense_replace", "0");
 }
 
 Value mlp(Step& p, Value normed, int64_t, const std::string& layer_name, Value residual) {
@@ -101,6 +126,8 @@ const Architecture kGlm = {"glm", "GlmForCausalLM", read, hidden, decoder_norm, 
 const Architecture kGlm4 = {"glm4", "Glm4ForCausalLM", read, hidden4, decoder_norm, decoder_head};
 const Architecture kGlm4Moe = {"glm4_moe",     "Glm4MoeForCausalLM", read_moe,
                                decoder_hidden, decoder_norm,         decoder_head};
+const Architecture kSolarOpen = {"solar_open",   "SolarOpenForCausalLM", read_solar,
+                                 decoder_hidden, decoder_norm,           decoder_head};
 const Architecture kDots1 = {"dots1",        "Dots1ForCausalLM", read_dots1,
                              decoder_hidden, decoder_norm,       decoder_head};
 

@@ -1,34 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // GPT-J: one LayerNorm for attention and an MLP without a gate side by side, neighbours of a part
-// of each head rotated, a bias of the head.
+// of each head rotated, a bias of the head. CodeGen: the same with one product for q, v and k.
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {
 namespace {
 
+constexpr int64_t kParts = 4;  // of CodeGen's products for q, k and v
+
 void read(ConfigReader& r, ModelConfig& c) {
-  c.dim = r.size("n_embd");
-  c.layers = r.size("n_layer", {}, 4096);
-  c.heads = c.kv_heads = r.size("n_head", {}, 1 << 16);
-  if (c.dim % c.heads != 0) r.refuse("n_head", "a divisor of n_embd " + std::to_string(c.dim));
-  c.head_dim = c.dim / c.heads;
-  c.ffn = r.size("n_inner", 4 * c.dim, int64_t{1} << 22);
-  c.context = r.size("n_positions", 2048, int64_t{1} << 30);
-  c.norm = Norm::layer, c.norm_bias = true;
-  c.norm_eps = r.positive("layer_norm_epsilon", 1e-5);
-  c.activation = read_activation(r, "activation_function", "gelu_new");
-  c.tied = r.flag("tie_word_embeddings", false);
+  read_gpt(r, c, {.context = 2048, .tied = false});
   c.parallel = c.mlp_bias = true;
   c.rope.dims = r.is_null("rotary_dim") ? 0 : r.size("rotary_dim", 64);
   if (c.rope.dims < 2 || c.rope.dims % 2 != 0 || c.rope.dims > c.head_dim)
     r.refuse("rotary_dim",
              "an even number up to the " + std::to_string(c.head_dim) + " elements of a head");
   c.rope_interleaved = true;
-  c.local.assign(static_cast<size_t>(c.layers), false);
-  c.sparse.assign(static_cast<size_t>(c.layers), false);
   for (const char* key : {"rotary", "scale_attn_weights"}) r.expect(key, true);
-  r.ignore({"gradient_checkpointing", "summary_type", "summary_use_proj", "summary_activation",
-            "summary_proj_to_labels", "summary_first_dropout"});
+}
+
+void read_codegen(ConfigReader& r, ModelConfig& c) {
+  read(r, c);
+  if (c.heads % kParts != 0) r.refuse("n_head", "a multiple of " + std::to_string(kParts));
+  r.ignore({"n_ctx"});  // of no effect
 }
 
 Value attention(Step& p, Value normed, int64_t layer, const std::string& name, Value residual) {
@@ -36,14 +30,35 @@ Value attention(Step& p, Value normed, int64_t layer, const std::string& name, V
                            {.part = ".attn", .output = "out_proj"});
 }
 
+// The rows of qkv_proj are those of four devices that trained the model. Each had some of the
+// heads: their q, then v, then k.
+Value joined_attention(Step& p, Value normed, int64_t layer, const std::string& layer_name,
+                       Value residual) {
+  const ModelConfig& c = p.c;
+  const std::string name = layer_name + ".attn";
+  const int64_t each = c.heads / kParts;
+  const Value all = p.reshape(p.project(normed, name + ".qkv_proj", c.dim, 3 * c.dim),
+                              {p.s.batch, p.s.time, kParts, 3 * each, c.head_dim});
+  const auto heads = [&](int64_t first) {
+    const Value some = p.g.add(op::narrow{.start = {0, 0, 0, first, 0},
+                                          .len = {p.s.batch, p.s.time, kParts, each, c.head_dim},
+                                          .x = all});
+    return p.heads(some, c.heads, c.head_dim);
+  };
+  return decoder_attend(p, {heads(0), heads(2 * each), heads(each)}, layer, name, residual,
+                        "out_proj");
+}
+
 Value mlp(Step& p, Value normed, int64_t, const std::string& name, Value residual) {
   return plain_mlp(p, normed, name + ".mlp", "fc_in", "fc_out", residual);
 }
 
-Value hidden(Step& p) {
-  return decoder_layers(p, p.embed("transformer.wte"), attention, mlp,
+Value layers(Step& p, LayerPart part) {
+  return decoder_layers(p, p.embed("transformer.wte"), part, mlp,
                         {.layers = "transformer.h.", .first_norm = ".ln_1", .second_norm = ""});
 }
+Value hidden(Step& p) { return layers(p, attention); }
+Value codegen_hidden(Step& p) { return layers(p, joined_attention); }
 
 Value last_norm(Step& p, Value x) { return p.norm(x, "transformer.ln_f", p.c.dim); }
 
@@ -54,6 +69,8 @@ Value head(Step& p, Value normed) {
 
 }  // namespace
 
+const Architecture kCodeGen = {
+    "codegen", "CodeGenForCausalLM", read_codegen, codegen_hidden, last_norm, head};
 const Architecture kGptJ = {"gptj", "GPTJForCausalLM", read, hidden, last_norm, head};
 
 }  // namespace tenon::llm

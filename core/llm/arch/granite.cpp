@@ -28,6 +28,20 @@ void read_moe(ConfigReader& r, ModelConfig& c) {
   c.moe.ffn = c.ffn;
 }
 
+void read_shared_moe(ConfigReader& r, ModelConfig& c) {
+  read_moe(r, c);
+  c.moe.shared_ffn = r.integer("shared_intermediate_size", 0);
+  if (c.moe.shared_ffn != 0) c.moe.shared_ffn = r.size("shared_intermediate_size");
+}
+
+// HyperCLOVA X: Granite whose logits are multiplied, with norms behind each part.
+void read_hyperclovax(ConfigReader& r, ModelConfig& c) {
+  read(r, c);
+  if (!r.has("attention_multiplier")) c.attention_scale = 0;
+  c.logit_scale = 1 / c.logit_scale;
+  c.norms_behind = r.flag("use_post_norm", true);
+}
+
 void read_hybrid(ConfigReader& r, ModelConfig& c) {
   read(r, c);
   if (c.mlp_bias) r.refuse("mlp_bias", "false");
@@ -49,14 +63,19 @@ void read_hybrid(ConfigReader& r, ModelConfig& c) {
   r.ignore({"num_experts_per_tok", "init_method"});
 }
 
+// The norm behind a part of HyperCLOVA X, if the model has these.
+Value behind(Step& p, Value more, const std::string& name) {
+  return p.c.norms_behind ? p.norm(more, name, p.c.dim) : more;
+}
+
 Value attention(Step& p, Value normed, int64_t layer, const std::string& name, Value residual) {
   const Value more = decoder_attention(p, normed, layer, name, {});
-  return p.binary("add", residual, p.scaled(more, p.c.residual_scale));
+  return scaled_sum(p, residual, behind(p, more, name + ".post_norm1"));
 }
 
 Value mlp(Step& p, Value normed, int64_t, const std::string& name, Value residual) {
   const Value more = decoder_mlp(p, normed, name + ".mlp", p.c.ffn, {});
-  return p.binary("add", residual, p.scaled(more, p.c.residual_scale));
+  return scaled_sum(p, residual, behind(p, more, name + ".post_norm2"));
 }
 
 Value chosen_experts(Step& p, Value normed, const std::string& layer_name) {
@@ -71,15 +90,15 @@ Value chosen_experts(Step& p, Value normed, const std::string& layer_name) {
 }
 
 Value mixture(Step& p, Value normed, int64_t, const std::string& name, Value residual) {
-  return p.binary("add", residual, p.scaled(chosen_experts(p, normed, name), p.c.residual_scale));
+  return scaled_sum(p, residual, chosen_experts(p, normed, name));
 }
 
 Value mixer_or_attention(Step& p, Value normed, int64_t layer, const std::string& name,
                          Value residual) {
   if (!p.c.recurrent_layers[static_cast<size_t>(layer)])
     return attention(p, normed, layer, name, residual);
-  const Value more = mamba2_mixer(p, normed, name + ".mamba", std::to_string(layer), {});
-  return p.binary("add", residual, p.scaled(more, p.c.residual_scale));
+  return scaled_sum(p, residual,
+                    mamba2_mixer(p, normed, name + ".mamba", std::to_string(layer), {}));
 }
 
 // The MLP that all tokens use. Folders have gate and up in one matrix.
@@ -104,12 +123,18 @@ Value shared_mlp(Step& p, Value x, const std::string& name) {
 }
 
 Value shared_and_chosen(Step& p, Value normed, int64_t, const std::string& name, Value residual) {
-  Value more = shared_mlp(p, normed, name + ".shared_mlp");
-  if (p.c.moe.experts > 0) more = p.binary("add", more, chosen_experts(p, normed, name));
-  return p.binary("add", residual, p.scaled(more, p.c.residual_scale));
+  const bool shares = p.c.moe.shared_ffn > 0, chooses = p.c.moe.experts > 0;
+  Value more = shares ? shared_mlp(p, normed, name + ".shared_mlp") : Value{};
+  if (chooses) {
+    const Value chosen = chosen_experts(p, normed, name);
+    more = shares ? p.binary("add", more, chosen) : chosen;
+  }
+  return scaled_sum(p, residual, more);
 }
 
 Value hybrid_hidden(Step& p) { return decoder_layers(p, mixer_or_attention, shared_and_chosen); }
+
+Value shared_moe_hidden(Step& p) { return decoder_layers(p, attention, shared_and_chosen); }
 
 Value moe_hidden(Step& p) { return decoder_layers(p, attention, mixture); }
 
@@ -119,6 +144,11 @@ Value hidden(Step& p) { return decoder_layers(p, attention, mlp); }
 
 const Architecture kGraniteMoe = {
     "granitemoe", "GraniteMoeForCausalLM", read_moe, moe_hidden, decoder_norm, decoder_head};
+const Architecture kGraniteMoeShared = {"granitemoeshared", "GraniteMoeSharedForCausalLM",
+                                        read_shared_moe,    shared_moe_hidden,
+                                        decoder_norm,       decoder_head};
+const Architecture kHyperClovaX = {
+    "hyperclovax", "HyperCLOVAXForCausalLM", read_hyperclovax, hidden, decoder_norm, decoder_head};
 const Architecture kGraniteHybrid = {"granitemoehybrid", "GraniteMoeHybridForCausalLM",
                                      read_hybrid,        hybrid_hidden,
                                      decoder_norm,       decoder_head};

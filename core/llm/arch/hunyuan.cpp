@@ -32,6 +32,7 @@ void read_common(ConfigReader& r, ModelConfig& c) {
   read_decoder(r, c, {.norm_eps = 1e-5});
   if (!read_alpha(r, c)) c.rope = read_rope(r, c.head_dim, c.context);
   c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
+  c.qk_norm = true;
   // Names of what all of these models have.
   r.expect("use_qk_norm", true);
   for (const char* key : {"use_cla", "mlp_bias"}) r.expect(key, false);
@@ -80,20 +81,10 @@ void read_moe(ConfigReader& r, ModelConfig& c) {
             "capacity_factor"});
 }
 
-Value attention(Step& p, Value normed, int64_t layer, const std::string& layer_name,
-                Value residual) {
-  const ModelConfig& c = p.c;
-  const std::string name = layer_name + ".self_attn";
-  Heads heads = decoder_heads(p, normed, name);
-  const auto changed = [&](Value x, const char* rope, const char* norm) {
-    const Value rotated = p.rotate(x, c.rope, "rope", name + rope, c.rope_interleaved);
-    return p.rms_norm(rotated, name + norm, c.head_dim, c.norm_eps);
-  };
-  heads = {.q = changed(heads.q, ".q_rope", ".query_layernorm"),
-           .k = changed(heads.k, ".k_rope", ".key_layernorm"),
-           .v = heads.v,
-           .rotated = true};
-  return decoder_attend(p, heads, layer, name, residual);
+Value attention(Step& p, Value normed, int64_t layer, const std::string& name, Value residual) {
+  return decoder_attention(
+      p, normed, layer, name, residual,
+      {.q_norm = ".query_layernorm", .k_norm = ".key_layernorm", .norms_behind_rope = true});
 }
 
 Value mixture(Step& p, Value normed, int64_t, const std::string& layer_name, Value residual) {

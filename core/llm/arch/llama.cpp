@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Llama 2 and 3, Mistral, which adds a window, and Ministral 3, which scales queries by their
-// position; Seed-OSS, which differs by its biases.
+// position; Seed-OSS, which differs by its biases; InternLM 3, and Helium, which rotates neighbours.
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {
@@ -27,6 +27,31 @@ void read_seed_oss(ConfigReader& r, ModelConfig& c) {
   c.mlp_bias = r.flag("mlp_bias", false);
 }
 
+// transformers runs it as Llama, where qkv_bias is attention_bias and bias is mlp_bias.
+void read_internlm3(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c, {.norm_eps = 1e-5, .head_dim = 128});
+  c.rope = read_rope(r, c.head_dim, c.context);
+  const auto flag = [&](const char* old_key, const char* key) {
+    const bool value = r.flag(key, r.flag(old_key, false));
+    if (r.has(old_key) && r.flag(old_key) != value)
+      r.refuse(old_key, std::string("the value of '") + key + "'");
+    return value;
+  };
+  c.qkv_bias = c.o_bias = flag("qkv_bias", "attention_bias");
+  c.mlp_bias = flag("bias", "mlp_bias");
+  if (c.qkv_bias != c.mlp_bias)
+    r.refuse(r.has("bias") ? "bias" : "mlp_bias", "that of queries, keys and values");
+}
+
+void read_helium(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c, {.norm_eps = 1e-8, .head_dim = 128});
+  if (c.heads * c.head_dim != c.dim) r.refuse("head_dim", "hidden_size / num_attention_heads");
+  c.rope = read_rope(r, c.head_dim, c.context, 1e5);
+  c.rope_interleaved = true;
+  c.qkv_bias = r.flag("attention_bias", false);
+  c.mlp_bias = r.flag("mlp_bias", false);
+}
+
 void read_ministral3(ConfigReader& r, ModelConfig& c) {
   read_decoder(r, c, {.norm_eps = 1e-5, .head_dim = 128});
   // transformers would scale the embedding of a file that says nothing.
@@ -44,6 +69,11 @@ const Architecture kSeedOss = {"seed_oss",     "SeedOssForCausalLM", read_seed_o
                                decoder_hidden, decoder_norm,         decoder_head};
 const Architecture kMistral = {"mistral",      "MistralForCausalLM", read_mistral,
                                decoder_hidden, decoder_norm,         decoder_head};
+const Architecture kInternLm3 = {"internlm3",       "InternLM3ForCausalLM", read_internlm3,
+                                 decoder_hidden,    decoder_norm,           decoder_head,
+                                 "LlamaForCausalLM"};
+const Architecture kHelium = {"helium",       "HeliumForCausalLM", read_helium,
+                              decoder_hidden, decoder_norm,        decoder_head};
 const Architecture kMinistral3 = {"ministral3",    "Ministral3ForCausalLM",
                                   read_ministral3, decoder_hidden,
                                   decoder_norm,    decoder_head};

@@ -36,6 +36,14 @@ void read(ConfigReader& r, ModelConfig& c) {
             "pad_vocab_size_multiple", "max_seqlen"});
 }
 
+// Mamba with norms of dt, b and c that have no weights.
+void read_falcon(ConfigReader& r, ModelConfig& c) {
+  read(r, c);
+  c.mamba.inner_norms = c.mamba.bare_norms = true;
+  c.mamba.norm_eps = r.positive("mixer_rms_eps", 1e-6);
+  r.ignore({"use_falcon_mambapy"});
+}
+
 void read_2(ConfigReader& r, ModelConfig& c) {
   MambaConfig& m = c.mamba;
   c.dim = r.size("hidden_size");
@@ -96,6 +104,8 @@ Value head(Step& p, Value normed) {
 
 }  // namespace
 
+const Architecture kFalconMamba = {
+    "falcon_mamba", "FalconMambaForCausalLM", read_falcon, hidden, last_norm, head};
 const Architecture kMamba = {"mamba", "MambaForCausalLM", read, hidden, last_norm, head};
 const Architecture kMamba2 = {"mamba2", "Mamba2ForCausalLM", read_2, hidden_2, last_norm, head};
 

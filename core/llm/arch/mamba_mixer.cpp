@@ -48,12 +48,11 @@ Value gated_norm(Step& p, Value y, Value z, const std::string& name) {
   const Value gamma = p.weights.has(grouped)
                           ? p.parameter(grouped, {m.groups, each})
                           : p.reshape(p.parameter(name + ".weight", {m.inner}), {m.groups, each});
-  const Value ones = p.g.constant<float>({each}, std::vector<float>(static_cast<size_t>(each), 1));
   Value normed = m.groups == 1
                      ? p.rms_norm_by(y, p.reshape(gamma, {each}), name, m.norm_eps)
                      : p.binary("mul",
-                                p.rms_norm_by(p.reshape(y, {p.s.batch, p.s.time, m.groups, each}),
-                                              ones, name, m.norm_eps),
+                                p.bare_rms_norm(p.reshape(y, {p.s.batch, p.s.time, m.groups, each}),
+                                                name, m.norm_eps),
                                 gamma);
   normed = p.reshape(normed, {p.s.batch, p.s.time, m.inner});
   return m.norm == MixerNorm::before_gate ? gated(normed) : normed;
@@ -73,6 +72,7 @@ Value mamba_mixer(Step& p, Value x, const std::string& name, const std::string& 
   const Value selected = p.project(u, name + ".x_proj", d, rank + 2 * n);
   const auto selection = [&](int64_t start, int64_t length, const char* norm) {
     const Value part = p.part(selected, leading, start, length);
+    if (m.bare_norms) return p.bare_rms_norm(part, name + norm, m.norm_eps);
     return m.inner_norms ? p.rms_norm(part, name + norm, length, m.norm_eps) : part;
   };
   // The bias of dt_proj is an operand of the scan.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// OLMo 2 and 3: norms behind attention and MLP instead of in front of them, and norms of all heads
+// OLMo: Llama with LayerNorms without weights. OLMo 2 and 3: norms behind attention and MLP instead of in front of them, and norms of all heads
 // of q and of k together. The third one has layers with a window. OLMoE: norms in front, and
-// experts.
+// experts. FlexOlmo: OLMo 2 with experts.
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {
@@ -11,11 +11,13 @@ void read(ConfigReader& r, ModelConfig& c) {
   read_decoder(r, c, {.norm_eps = 1e-5});
   c.rope = read_rope(r, c.head_dim, c.context);
   c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
+  c.qk_norm = true;
 }
 
 void read_olmo3(ConfigReader& r, ModelConfig& c) {
   read_decoder(r, c, {.norm_eps = 1e-5});
   c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
+  c.qk_norm = true;
   // Files before transformers 5 have a rope_theta and a rope_scaling. transformers 5 takes both for
   // the layers without a window only.
   if (!read_ropes_of_types(r, c, 5e5, 5e5)) {
@@ -37,19 +39,29 @@ void read_olmoe(ConfigReader& r, ModelConfig& c) {
   c.sparse.assign(c.sparse.size(), true);
 }
 
-Value attention(Step& p, Value x, int64_t layer, const std::string& layer_name, Value residual) {
-  const ModelConfig& c = p.c;
-  const std::string name = layer_name + ".self_attn";
-  const int64_t q_dims = c.heads * c.head_dim, kv_dims = c.kv_heads * c.head_dim;
-  const auto project = [&](const char* which, int64_t dims) {
-    return p.project(x, name + which, c.dim, dims, c.qkv_bias);
-  };
-  const Value q = p.rms_norm(project(".q_proj", q_dims), name + ".q_norm", q_dims, c.norm_eps),
-              k = p.rms_norm(project(".k_proj", kv_dims), name + ".k_norm", kv_dims, c.norm_eps);
-  return decoder_attend(p,
-                        {p.heads(q, c.heads, c.head_dim), p.heads(k, c.kv_heads, c.head_dim),
-                         p.heads(project(".v_proj", kv_dims), c.kv_heads, c.head_dim)},
-                        layer, name, residual);
+void read_olmo(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c, {.eps_key = ""});
+  c.norm = Norm::bare_layer, c.norm_eps = 1e-5;
+  c.rope = read_rope(r, c.head_dim, c.context);
+  c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
+  if (r.has("clip_qkv")) c.clip_qkv = r.positive("clip_qkv");
+}
+
+void read_flex(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c);
+  c.rope = read_rope(r, c.head_dim, c.context, 5e5);
+  c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
+  c.qk_norm = true;
+  const char* const key = r.has("num_local_experts") ? "num_local_experts" : "num_experts";
+  c.moe.experts = r.size(key, 7, 1 << 16);
+  c.moe.per_token = r.size("num_experts_per_tok", 5, c.moe.experts);
+  c.moe.ffn = c.ffn;
+  c.moe.normalize = r.flag("norm_topk_prob", false);
+  c.sparse.assign(c.sparse.size(), true);
+}
+
+Value attention(Step& p, Value x, int64_t layer, const std::string& name, Value residual) {
+  return decoder_attention(p, x, layer, name, residual, {.norm = norm_all_heads});
 }
 
 Value olmoe_hidden(Step& p) { return decoder_layers(p, attention, decoder_feed_forward); }
@@ -62,6 +74,10 @@ Value hidden(Step& p) {
 
 }  // namespace
 
+const Architecture kOlmo = {"olmo",         "OlmoForCausalLM", read_olmo,
+                            decoder_hidden, decoder_norm,      decoder_head};
+const Architecture kFlexOlmo = {"flex_olmo", "FlexOlmoForCausalLM", read_flex,
+                                hidden,      decoder_norm,          decoder_head};
 const Architecture kOlmo3 = {"olmo3", "Olmo3ForCausalLM", read_olmo3,
                              hidden,  decoder_norm,       decoder_head};
 const Architecture kOlmoe = {"olmoe",      "OlmoeForCausalLM", read_olmoe,

@@ -66,7 +66,7 @@ void read_yarn(ConfigReader& r, RopeConfig& rope, int64_t context) {
   rope.attention_factor = r.positive("attention_factor", both);
 }
 
-void read_longrope(ConfigReader& r, RopeConfig& rope, int64_t context) {
+void read_longrope(ConfigReader& r, RopeConfig& rope, int64_t context, bool named_amplitudes) {
   rope.type = RopeConfig::Type::longrope;
   read_original_context(r, rope, context);
   rope.short_factor = r.numbers("short_factor");
@@ -78,6 +78,9 @@ void read_longrope(ConfigReader& r, RopeConfig& rope, int64_t context) {
                            ? 1.0
                            : std::sqrt(1 + std::log(rope.factor) / log_original);
   rope.attention_factor = r.positive("attention_factor", scale);
+  if (!named_amplitudes) return;
+  rope.attention_factor = r.positive("short_mscale");
+  rope.long_attention_factor = r.positive("long_mscale");
 }
 
 }  // namespace
@@ -92,12 +95,15 @@ std::vector<double> RopeConfig::frequencies(int64_t context) const {
   std::vector<double> out;
   for (int64_t i = 0; i < dims / 2; ++i) {
     double f = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(dims));
-    if (type == Type::linear) f /= factor;
+    if (type == Type::linear || type == Type::proportional) f /= factor;
+    if (type == Type::proportional && 2 * i + 1 >= turned_dims) f = 0;
     if (type == Type::llama3) f = llama3_frequency(*this, f);
     if (type == Type::longrope) f /= factors.at(static_cast<size_t>(i));
     out.push_back(f);
   }
   if (type == Type::yarn) scale_yarn(*this, out);
+  if (backwards)
+    for (double& f : out) f = -f;
   return out;
 }
 
@@ -128,13 +134,20 @@ void check_rope(const RopeConfig& rope, const std::string& where) {
     }
 }
 
-void read_rope_object(ConfigReader& r, RopeConfig& rope, int64_t context) {
+void read_rope_object(ConfigReader& r, RopeConfig& rope, int64_t context, bool named_amplitudes) {
   rope.theta = r.positive("rope_theta", rope.theta);
   const double part = r.positive("partial_rotary_factor", 1);
   if (part > 1) r.refuse("partial_rotary_factor", "at most 1");
-  rope.dims = static_cast<int64_t>(static_cast<double>(rope.dims) * part);
   const std::string old_name = r.text("type", "default");
   const std::string name = r.text("rope_type", old_name);
+  const auto turned = static_cast<int64_t>(static_cast<double>(rope.dims) * part);
+  if (name == "proportional") {
+    rope.type = RopeConfig::Type::proportional;
+    rope.factor = r.positive("factor", 1);
+    rope.turned_dims = turned;
+  } else {
+    rope.dims = turned;
+  }
   if (name == "linear") {
     rope.type = RopeConfig::Type::linear;
     rope.factor = r.positive("factor");
@@ -151,10 +164,10 @@ void read_rope_object(ConfigReader& r, RopeConfig& rope, int64_t context) {
   } else if (name == "yarn") {
     read_yarn(r, rope, context);
   } else if (name == "longrope" || name == "su") {
-    read_longrope(r, rope, context);
-  } else if (name != "default") {
+    read_longrope(r, rope, context, named_amplitudes);
+  } else if (name != "default" && name != "proportional") {
     r.refuse(r.has("rope_type") ? "rope_type" : "type",
-             "'default', 'linear', 'dynamic', 'llama3', 'yarn' or 'longrope'");
+             "'default', 'linear', 'dynamic', 'llama3', 'yarn', 'longrope' or 'proportional'");
   }
   if (r.has("llama_4_scaling_beta")) {
     rope.query_beta = r.number("llama_4_scaling_beta");
@@ -171,7 +184,7 @@ void refuse_partial(const ConfigReader& r) {
 }
 
 RopeConfig read_rope(ConfigReader& r, int64_t dims, int64_t context, double theta,
-                     double usual_part) {
+                     double usual_part, bool named_amplitudes) {
   RopeConfig rope;
   rope.dims = dims;
   rope.theta = r.positive("rope_theta", theta);
@@ -188,7 +201,7 @@ RopeConfig read_rope(ConfigReader& r, int64_t dims, int64_t context, double thet
   std::optional<ConfigReader> object = r.object(key);
   if (!object || !object->has("partial_rotary_factor"))
     rope.dims = static_cast<int64_t>(static_cast<double>(dims) * part);
-  if (object) read_rope_object(*object, rope, context);
+  if (object) read_rope_object(*object, rope, context, named_amplitudes);
   if (usual_part == 0 && rope.dims != dims)
     refuse_partial(object && object->has("partial_rotary_factor") ? *object : r);
   check_rope(rope, r.where());

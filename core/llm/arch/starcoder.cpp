@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// StarCoder 2 and Nemotron: LayerNorm and an MLP without a gate.
+// StarCoder 2, Nemotron and Jais 2: LayerNorm and an MLP without a gate.
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {
@@ -29,6 +29,15 @@ void read_nemotron(ConfigReader& r, ModelConfig& c) {
   c.rope = read_rope(r, c.head_dim, c.context, 1e4, 0.5);
 }
 
+void read_jais2(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c, {.norm_eps = 1e-5, .eps_key = "layer_norm_eps"});
+  if (!r.has("hidden_act")) c.activation = "relu2";
+  c.norm = Norm::layer, c.norm_bias = true;
+  c.qkv_bias = c.o_bias = r.flag("attention_bias", true);
+  c.mlp_bias = r.flag("mlp_bias", true);
+  c.rope = read_rope(r, c.head_dim, c.context);
+}
+
 Value starcoder_mlp(Step& p, Value normed, int64_t, const std::string& name, Value residual) {
   return plain_mlp(p, normed, name + ".mlp", "c_fc", "c_proj", residual);
 }
@@ -56,6 +65,8 @@ const Architecture kStarcoder2 = {"starcoder2",    "Starcoder2ForCausalLM",
                                   decoder_norm,    decoder_head};
 const Architecture kNemotron = {"nemotron",   "NemotronForCausalLM", read_nemotron,
                                 plain_hidden, decoder_norm,          decoder_head};
+const Architecture kJais2 = {"jais2",      "Jais2ForCausalLM", read_jais2,
+                             plain_hidden, decoder_norm,       decoder_head};
 const Architecture kArcee = {"arcee",      "ArceeForCausalLM", read_arcee,
                              plain_hidden, decoder_norm,       decoder_head};
 

@@ -66,11 +66,20 @@ Value Step::table(const std::string& name, const std::vector<int64_t>& dims,
 // ---- Nodes
 
 Value Step::embed(const std::string& name) {
-  const Value table = weight(name + ".weight", {c.vocab, c.dim});
-  const Value rows = in_blocks(g.dtype(table))
-                         ? g.add(op::dequant_rows{.to = s.compute, .w = table, .ids = tokens}, name)
-                         : g.add(op::gather{.data = table, .indices = tokens}, name);
-  return scaled(cast(rows, s.compute), c.embed_scale);
+  return scaled(rows_of(name, c.vocab, c.embed_dim > 0 ? c.embed_dim : c.dim), c.embed_scale);
+}
+
+Value Step::rows_of(const std::string& name, int64_t rows, int64_t dim) {
+  const Value table = weight(name + ".weight", {rows, dim});
+  Value ids = tokens;
+  if (rows < c.vocab) {
+    const Value known = g.add(op::compare{.kind = "lt", .a = tokens, .b = constant({rows})});
+    ids = g.add(op::where{.cond = known, .a = tokens, .b = constant({0})});
+  }
+  return cast(in_blocks(g.dtype(table))
+                  ? g.add(op::dequant_rows{.to = s.compute, .w = table, .ids = ids}, name)
+                  : g.add(op::gather{.data = table, .indices = ids}, name),
+              s.compute);
 }
 
 Value Step::multiply(Value x, Value w, const std::string& name, bool transposed, Value bias,
@@ -186,7 +195,15 @@ Value Step::rms_norm(Value x, const std::string& name, int64_t dims, double eps)
   return rms_norm_by(x, parameter(name + ".weight", {dims}), name, eps);
 }
 
+Value Step::bare_rms_norm(Value x, const std::string& name, double eps) {
+  const int64_t dims = g.type(x).dims.back();
+  const Value ones = g.constant<float>({dims}, std::vector<float>(static_cast<size_t>(dims), 1));
+  return rms_norm_by(x, ones, name, eps);
+}
+
 Value Step::norm(Value x, const std::string& name, int64_t dims) {
+  if (c.norm == Norm::bare_rms) return bare_rms_norm(x, name, c.norm_eps);
+  if (c.norm == Norm::bare_layer) return g.add(op::layer_norm{.eps = c.norm_eps, .x = x}, name);
   const auto plus_one = [](const std::vector<Tensor>& from) {
     Tensor out = from[0].to(f32);
     for (float& v : out.values<float>()) v += 1;
@@ -241,8 +258,8 @@ Step::RopeTables Step::rope_tables(const RopeConfig& rope, const std::string& na
       const std::vector<double> frequencies = rope.frequencies(s.capacity);
       for (int64_t p = 0; p < s.capacity; ++p)
         for (const double f : frequencies)
-          out.push_back(
-              static_cast<float>(function(static_cast<double>(p) * f) * rope.attention_factor));
+          out.push_back(static_cast<float>(function(static_cast<double>(p) * f) *
+                                           rope.amplitude(s.capacity)));
       return out;
     };
   };

@@ -114,6 +114,8 @@ class Step {
   // ---- Nodes
 
   Value embed(const std::string& name);
+  // The rows of the tokens in the weight [rows, dim] of `name`. Tokens from `rows` on have row 0.
+  Value rows_of(const std::string& name, int64_t rows, int64_t dim);
   // x [.., in] times the transposed weight [out, in] of `name`, plus bias and residual.
   Value project(Value x, const std::string& name, int64_t in, int64_t out, bool bias = false,
                 Value residual = {});
@@ -135,6 +137,7 @@ class Step {
   Value rms_norm(Value x, const std::string& name, int64_t dims, double eps);
   // The norm that the configuration names.
   Value norm(Value x, const std::string& name, int64_t dims);
+  Value bare_rms_norm(Value x, const std::string& name, double eps);  // without weights
   // gamma is at hand, in f32 or the dtype of activations.
   Value rms_norm_by(Value x, Value gamma, const std::string& name, double eps);
   Value activated(Value x, const std::string& activation, const std::string& name);
@@ -188,6 +191,8 @@ class Step {
     int64_t window = 0;             // 0: all keys
     int64_t chunk = 0;              // only keys of the query's chunk of so many positions; 0: all
   };
+  // What append() returned for this name, also where decode() has written the cache.
+  Value appended(const std::string& name);
   // Causal attention of q [batch, time, heads, dim] over caches from append().
   Value attend(Value q, Value keys, Value values, const Attention& options,
                const std::string& name);
@@ -216,6 +221,8 @@ class Step {
 
   // i64 [batch, time]: where each token is in its sequence.
   Value positions();
+  // Values that several parts of a family use, by names of its own.
+  std::map<std::string, Value, std::less<>> kept{};
   const std::vector<CacheState>& caches() const { return caches_; }
   // Rows [rows, dim] of x [batch, time, dim] that the outputs need: the last ones of the sequences,
   // or all.
@@ -239,12 +246,13 @@ class Step {
   Value cache_rows();
   Value whole_state(const std::string& name) const;
   Value gather_slots(Value state, const std::string& name);
+  Value of_sequences(Value state, const std::string& name);
   Value once(const std::string& name, const TensorType& type);
 
   Value past_, count_, slot_, positions_, rows_, table_, rng_, chunk_mask_, alibi_mask_;
   int64_t dropouts_ = 0;
   std::vector<CacheState> caches_;
-  std::map<std::string, Value, std::less<>> weights_, states_;
+  std::map<std::string, Value, std::less<>> weights_, states_, appended_;
   struct Part {
     Value of;
     int64_t start, length;  // on its last axis
@@ -258,9 +266,14 @@ class Step {
 // Parts that take a residual add it.
 using LayerPart = Value (*)(Step& step, Value normed, int64_t layer, const std::string& name,
                             Value residual);
+// Latent attention (deepseek.cpp).
+Value latent_attention(Step& step, Value normed, int64_t layer, const std::string& name,
+                       Value residual);
+// Residual plus `more` times residual_scale.
+Value scaled_sum(Step& step, Value residual, Value more);
 // Embedding and layers. A layer is a norm, attention, another norm and an MLP or experts.
 Value decoder_layers(Step& step, LayerPart attention, LayerPart feed_forward);
-// What a family calls its layers and their norms.
+// What a family calls its layers and their norms. Empty: there is no norm here.
 struct LayerForm {
   std::string_view layers = "model.layers.";
   std::string_view first_norm = ".input_layernorm", second_norm = ".post_attention_layernorm";
@@ -272,10 +285,17 @@ Value decoder_layers(Step& step, Value x, LayerPart attention, LayerPart feed_fo
 // Empty: the layer has none in front.
 struct LayerNorms {
   std::string_view before_attention{}, behind_attention{}, before_mlp{}, behind_mlp{};
+  // Makes the output of a layer of what both parts leave. Null: that is the output.
+  Value (*finish)(Step& step, Value y, int64_t layer, const std::string& name) = nullptr;
 };
 // The same with such layers. The parts get no residual.
 Value decoder_layers(Step& step, LayerPart attention, LayerPart feed_forward,
                      const LayerNorms& norms);
+Value decoder_layers(Step& step, Value x, LayerPart attention, LayerPart feed_forward,
+                     const LayerNorms& norms);
+// x [batch, time, dim] plus the rows of the positions in the weight of `name`, whose first
+// `unused` rows belong to no position.
+Value with_positions(Step& step, Value x, const std::string& name, int64_t unused = 0);
 // decoder_layers() with decoder_attention() and decoder_feed_forward().
 Value decoder_hidden(Step& step);
 
@@ -285,6 +305,7 @@ struct Heads {
   bool rotated = false;  // q and k are behind rope
   Value sinks{};         // as in attend_with_sinks()
   Value gate{};          // its sigmoid multiplies the result, [batch, time, heads * head_dim]
+  int64_t keys_of = -1;  // the layer whose keys and values count, in place of k and v; -1: its own
 };
 // How the attention of a family differs: the norms of heads of q and k, and names.
 struct AttentionForm {
@@ -292,6 +313,7 @@ struct AttentionForm {
   // Of all `count` heads of q or of k. Null: Step::norm(), with one weight for all heads.
   Value (*norm)(Step& step, Value heads, const std::string& name, int64_t count) = nullptr;
   std::string_view part = ".self_attn", output = "o_proj";
+  bool norms_behind_rope = false;
 };
 Value decoder_attention(Step& step, Value normed, int64_t layer, const std::string& name,
                         Value residual, const AttentionForm& form);
@@ -302,14 +324,17 @@ Heads decoder_heads(Step& step, Value normed, const std::string& name);
 // Its last part: rope, the cache, attention, and the product with `output`.
 Value decoder_attend(Step& step, const Heads& heads, int64_t layer, const std::string& name,
                      Value residual, std::string_view output = "o_proj");
-// Heads of one product name.query_key_value: for each key head, the rows of its queries, of the key
-// and of the value. In files of GGUF name.qkv, as split_heads() takes it.
-Heads joined_heads(Step& step, Value normed, const std::string& name);
+// Heads of one product name.<product>: for each key head, the rows of its queries, of the key and
+// of the value. In files of GGUF name.qkv, as split_heads() takes it.
+Heads joined_heads(Step& step, Value normed, const std::string& name,
+                   std::string_view product = "query_key_value");
 // Of [batch, time, all of q, all of k, all of v].
 Heads split_heads(Step& step, Value qkv);
 // Heads [batch, time, count, head_dim] as LayerNorms without weights, times gamma
 // [count, head_dim].
 Value norm_heads(Step& step, Value heads, Value gamma, const std::string& name);
+// RMSNorm of all heads together, as AttentionForm::norm.
+Value norm_all_heads(Step& step, Value heads, const std::string& name, int64_t count);
 
 // Experts in sparse layers, with the shared one if there is one; an MLP in the others.
 Value decoder_feed_forward(Step& step, Value normed, int64_t layer, const std::string& name,
@@ -347,5 +372,15 @@ Value convolved(Step& step, Value x, const Convolution& how, const std::string& 
                 const std::string& cache);
 // A mixture of experts on x [batch, time, dim].
 Value experts(Step& step, Value x, const ExpertNames& names, Value residual);
+// Its first part: the experts of each token and their weights, [batch * time * per_token].
+struct Routes {
+  Value ids, weights;
+};
+Routes choose_experts(Step& step, Value x, const ExpertNames& names);
+// Its first product: f32 [batch * time, experts].
+Value router_logits(Step& step, Value x, const ExpertNames& names);
+// Its last part.
+Value weighted_experts(Step& step, Value x, const ExpertNames& names, const Routes& routes,
+                       Value residual);
 
 }  // namespace tenon::llm

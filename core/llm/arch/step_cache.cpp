@@ -53,7 +53,7 @@ Value Step::append(const std::string& name, Value rows, int64_t heads, int64_t d
                                        std::to_string(tenon_dtype_block(s.cache).elements) +
                                        ", the block of " + std::string(sdk::dtype_name(s.cache)) +
                                        ", got " + std::to_string(dim) + "; hint: a cache of f16");
-  if (s.whole) return cast(reshape(rows, {s.batch, s.time, heads, dim}), s.cache);
+  if (s.whole) return appended_[name] = cast(reshape(rows, {s.batch, s.time, heads, dim}), s.cache);
   const Value state = cache_state(name, heads, dim);
   const Value now =
       g.add(op::scatter{.oob = "skip",
@@ -62,8 +62,20 @@ Value Step::append(const std::string& name, Value rows, int64_t heads, int64_t d
                         .updates = reshape(cast(rows, s.cache), {s.batch * s.time, heads, dim})},
             "cache." + name);
   g.update(state, now);
-  if (table_) return reshape(now, {s.blocks, s.block, heads, dim});
-  return gather_slots(reshape(now, {s.slots, s.capacity, heads, dim}), "cache." + name);
+  appended_[name] = now;
+  return of_sequences(now, name);
+}
+
+// A cache as attend() takes it.
+Value Step::of_sequences(Value state, const std::string& name) {
+  const std::vector<int64_t> dims = g.type(state).dims;
+  if (table_) return reshape(state, {s.blocks, s.block, dims[1], dims[2]});
+  return gather_slots(reshape(state, {s.slots, s.capacity, dims[1], dims[2]}), "cache." + name);
+}
+
+Value Step::appended(const std::string& name) {
+  const Value now = appended_.at(name);
+  return s.whole ? now : of_sequences(now, name);
 }
 
 op::attention Step::attention_of(Value q, Value keys, Value values, const Attention& options) {
@@ -117,6 +129,7 @@ Value Step::decode(Value q, Value k, Value v, const std::string& cache, const Jo
   const auto y = g.add(a, name);
   g.update(a.k_cache, y[1]);
   g.update(a.v_cache, y[2]);
+  appended_[cache + ".k"] = y[1], appended_[cache + ".v"] = y[2];
   return y[0];
 }
 

@@ -33,7 +33,8 @@ constexpr Wrapper kWrappers[] = {
     {"smolvlm", "llama", Ties::beside},         {"internvl", "qwen2", Ties::first},
     {"aya_vision", "cohere2", Ties::first},     {"cohere2_vision", "cohere2", Ties::first},
     {"qwen3_5", "qwen3_5_text", Ties::beside},  {"qwen3_5_moe", "qwen3_5_moe_text", Ties::beside},
-    {"lfm2_vl", "lfm2", Ties::first},           {"llama4", "llama4_text", Ties::beside}};
+    {"lfm2_vl", "lfm2", Ties::first},           {"llama4", "llama4_text", Ties::beside},
+    {"gemma4", "gemma4_text", Ties::first},     {"gemma3n", "gemma3n_text", Ties::first}};
 // Names that a text_config has for a model that also exists alone.
 constexpr std::array<std::string_view, 2> kSame[] = {{"qwen2_vl_text", "qwen2"},
                                                      {"qwen2_5_vl_text", "qwen2"},
@@ -144,7 +145,7 @@ Json text_part(const Json& config, const std::string& file) {
 std::string text_tensor(const std::string& name) {
   for (const std::string_view other :
        {"vision_tower.", "multi_modal_projector.", "visual.", "vision_model.", "connector.",
-        "image_newline", "audio_tower."})
+        "image_newline", "audio_tower.", "embed_vision.", "embed_audio."})
     if (name.starts_with(other) || name.starts_with("model." + std::string(other))) return {};
   for (const std::string_view text : {"language_model.model.", "model.language_model.model.",
                                       "model.language_model.", "model.text_model."})

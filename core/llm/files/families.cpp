@@ -2,6 +2,7 @@
 // The list of families.
 #include "llm/files/families.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "llm/files/family_names.hpp"
@@ -342,6 +343,11 @@ const Family& family_of_folder(const std::string& model_type, const std::string&
   }
   throw Error(TENON_UNSUPPORTED,
               file + ": model_type '" + model_type + "' cannot be converted; expected " + known);
+}
+
+bool is_permuted(std::string_view model_type) {
+  return std::ranges::any_of(
+      kFamilies, [&](const Family& f) { return f.model_type == model_type && f.permuted; });
 }
 
 const Family& family_of(const ModelConfig& config, const std::string& file) {

@@ -120,7 +120,9 @@ struct Family {
 // Throws TENON_UNSUPPORTED with the list of families.
 const Family& family_of_folder(const std::string& model_type, const std::string& file,
                                bool two_norms = false);
-// The same for models of one model_type that have different families: those with experts, and those of
+// Family::permuted; false for a model_type without a form in GGUF.
+bool is_permuted(std::string_view model_type);
+// The same as family_of_folder() for models of one model_type that have different families: those with experts, and those of
 // attention alone.
 const Family& family_of(const ModelConfig& config, const std::string& file);
 // Of a file: by general.architecture, and experts and a window tell Mixtral and Mistral from Llama.

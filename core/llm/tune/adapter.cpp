@@ -49,8 +49,7 @@ void reorder_factor(std::vector<float>& factor, const ModelConfig& config,
   }
   if (!b) return;
   // Some models turn neighbours in folders, too.
-  const std::string type(config.architecture->model_type);
-  if (!config.rope_interleaved || !files::family_of_folder(type, type).permuted) return;
+  if (!config.rope_interleaved || !files::is_permuted(config.architecture->model_type)) return;
   if (is("q_proj")) files::permute_rope(factor, dims[0], config.heads, back);
   if (is("k_proj")) files::permute_rope(factor, dims[0], config.kv_heads, back);
 }
