@@ -90,6 +90,28 @@ void read_decoder(ConfigReader& r, ModelConfig& c, const DecoderDefaults& defaul
   c.sparse.assign(static_cast<size_t>(c.layers), false);
 }
 
+void read_sizes(ConfigReader& r, ModelConfig& c, const SizeKeys& keys) {
+  c.dim = r.size(keys.dim);
+  c.layers = r.size(keys.layers, {}, 4096);
+  c.heads = c.kv_heads = r.size(keys.heads, {}, 1 << 16);
+  if (c.dim % c.heads != 0)
+    r.refuse(keys.heads, "a divisor of " + std::string(keys.dim) + " " + std::to_string(c.dim));
+  c.head_dim = c.dim / c.heads;
+  c.local.assign(static_cast<size_t>(c.layers), false);
+  c.sparse.assign(static_cast<size_t>(c.layers), false);
+}
+
+void read_gpt(ConfigReader& r, ModelConfig& c, int64_t context, bool tied) {
+  read_sizes(r, c, {.dim = "n_embd", .layers = "n_layer", .heads = "n_head"});
+  c.ffn = r.size("n_inner", 4 * c.dim, int64_t{1} << 22);
+  c.context = r.size("n_positions", context, int64_t{1} << 30);
+  c.norm_eps = r.positive("layer_norm_epsilon", 1e-5);
+  c.activation = read_activation(r, "activation_function", "gelu_new");
+  c.tied = r.flag("tie_word_embeddings", tied);
+  r.ignore({"gradient_checkpointing", "summary_type", "summary_use_proj", "summary_activation",
+            "summary_proj_to_labels", "summary_first_dropout"});
+}
+
 void read_layer_types(ConfigReader& r, ModelConfig& c, bool (*otherwise)(int64_t layer)) {
   const std::vector<std::string> types = r.texts("layer_types");
   if (types.empty()) {

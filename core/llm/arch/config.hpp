@@ -201,6 +201,13 @@ struct DecoderDefaults {
   bool has_ffn = true;   // else intermediate_size may be absent: 0
 };
 void read_decoder(ConfigReader& r, ModelConfig& c, const DecoderDefaults& defaults = {});
+// Keys of the sizes of models with as many key heads as query heads.
+struct SizeKeys {
+  std::string_view dim, layers, heads;
+};
+void read_sizes(ConfigReader& r, ModelConfig& c, const SizeKeys& keys);
+// The keys that GPT-2 and GPT-J share. context: of files that leave n_positions out.
+void read_gpt(ConfigReader& r, ModelConfig& c, int64_t context, bool tied);
 // A kind of unary for an activation of transformers.
 std::string read_activation(ConfigReader& r, std::string_view key, const std::string& otherwise);
 // The form of rope_parameters that has an object for each type of layer: c.rope, and c.local_rope

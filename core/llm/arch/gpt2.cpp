@@ -8,24 +8,13 @@ namespace tenon::llm {
 namespace {
 
 void read(ConfigReader& r, ModelConfig& c) {
-  c.dim = r.size("n_embd");
-  c.layers = r.size("n_layer", {}, 4096);
-  c.heads = c.kv_heads = r.size("n_head", {}, 1 << 16);
-  if (c.dim % c.heads != 0) r.refuse("n_head", "a divisor of n_embd " + std::to_string(c.dim));
-  c.head_dim = c.dim / c.heads;
-  c.ffn = r.size("n_inner", 4 * c.dim, int64_t{1} << 22);
-  c.context = r.size("n_positions", 1024);
+  read_gpt(r, c, 1024, true);
   if (r.integer("n_ctx", c.context) != c.context) r.refuse("n_ctx", "the value of n_positions");
-  c.norm_eps = r.positive("layer_norm_epsilon", 1e-5);
-  c.activation = read_activation(r, "activation_function", "gelu_new");
-  c.tied = r.flag("tie_word_embeddings", true);
   if (!r.flag("scale_attn_weights", true)) c.attention_scale = 1;
   c.scale_by_layer = r.flag("scale_attn_by_inverse_layer_idx", false);
   r.expect("add_cross_attention", false);
   // The order of two multiplications in training with half precision.
   r.ignore({"reorder_and_upcast_attn"});
-  r.ignore({"summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels",
-            "summary_first_dropout", "gradient_checkpointing"});
 }
 
 Value norm(Step& p, Value x, const std::string& name) {
