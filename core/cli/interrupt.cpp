@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <ctime>
 
 #include "cli/watch.hpp"
@@ -18,6 +19,12 @@ namespace {
 std::atomic<int64_t> first_ms{0};  // time when the flag was set; 0: not set
 std::atomic<int> alive{0};
 static_assert(std::atomic<int64_t>::is_always_lock_free);
+
+constexpr char kStepLine[] = "\ninterrupted: stops after this step; a second signal ends at once\n";
+constexpr char kAnswersLine[] =
+    "\ninterrupted: stops when the running answers end; a second signal ends at once\n";
+std::atomic<const char*> line = kStepLine;
+static_assert(std::atomic<const char*>::is_always_lock_free);
 
 // `timeout` signals the process and then its group; a closing terminal and a shell both send
 // SIGHUP. Signals this close together count as one request.
@@ -34,8 +41,8 @@ void on_signal(int number) {
   const int64_t now = now_ms();
   int64_t first = 0;
   if (first_ms.compare_exchange_strong(first, now)) {
-    static constexpr char kSaid[] = "\ninterrupted: ends after this step; once more kills\n";
-    if (write(STDERR_FILENO, kSaid, sizeof kSaid - 1) < 0) errno = kept_errno;  // nobody to tell
+    const char* text = line.load();
+    if (write(STDERR_FILENO, text, std::strlen(text)) < 0) errno = kept_errno;  // nobody to tell
   } else if (number != SIGHUP && now - first > kEchoMs) {
     name_calls(number);
     std::signal(number, SIG_DFL);
@@ -46,8 +53,11 @@ void on_signal(int number) {
 
 }  // namespace
 
-InterruptFlag::InterruptFlag() {
-  if (alive++ == 0) first_ms = 0;
+InterruptFlag::InterruptFlag(Finishes finishes) {
+  if (alive++ == 0) {
+    first_ms = 0;
+    line = finishes == Finishes::step ? kStepLine : kAnswersLine;
+  }
   struct sigaction action {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;

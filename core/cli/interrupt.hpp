@@ -7,13 +7,16 @@
 
 namespace tenon::cli {
 
+// What the process finishes before it stops, as the printed line says.
+enum class Finishes { step, answers };
+
 // During its lifetime, SIGINT, SIGTERM and SIGHUP set the flag and print a line. An ignored SIGHUP
 // stays ignored, as under nohup. A second SIGINT or SIGTERM names the active plugin call and ends
-// the process immediately. Several objects share one state. Once the flag is set, the handlers
+// the process immediately. Several objects share one state, and the line of the first. Once the flag is set, the handlers
 // remain until the process ends.
 class InterruptFlag {
  public:
-  InterruptFlag();
+  explicit InterruptFlag(Finishes finishes = Finishes::step);
   ~InterruptFlag();
   InterruptFlag(const InterruptFlag&) = delete;
   InterruptFlag& operator=(const InterruptFlag&) = delete;

@@ -258,7 +258,7 @@ Finish Engine::generate(const std::vector<int64_t>& prompt, const GenerateOption
                                             std::to_string(options.kept) + " tokens, got " +
                                             std::to_string(size));
   for (const int64_t token : prompt) p.check_token(token);
-  p.check_room(0, size - options.kept);
+  p.check_prompt(size);
   Sampler sampler(options.sampling, p.config.vocab);
   if (options.tokens <= 0) return Finish::length;
   for (const int64_t token : prompt) sampler.accept(token);

@@ -221,13 +221,24 @@ struct Engine::Parts {
                                               std::to_string(options.slots - 1) + ", got " +
                                               std::to_string(slot));
   }
+  std::string context_hint() const {
+    return context < config.context
+               ? "; hint: a larger context"
+               : "; the model's own context is " + std::to_string(config.context);
+  }
+  void check_prompt(int64_t tokens) const {
+    if (tokens > context)
+      throw Error(TENON_INVALID_ARGUMENT,
+                  "engine: expected a prompt of at most " + std::to_string(context) +
+                      " tokens, the context, got " + std::to_string(tokens) + context_hint());
+  }
   void check_room(int64_t slot, int64_t more) const {
     const int64_t length = cache->length(slot);
-    if (more > context - length)
-      throw Error(TENON_INVALID_ARGUMENT, "engine: slot " + std::to_string(slot) +
-                                              " has room for " + std::to_string(context - length) +
-                                              " more tokens, got " + std::to_string(more) +
-                                              "; hint: a larger context");
+    if (more <= context - length) return;
+    throw Error(TENON_INVALID_ARGUMENT,
+                "engine: slot " + std::to_string(slot) + ": expected at most " +
+                    std::to_string(context - length) + " more tokens, got " + std::to_string(more) +
+                    context_hint());
   }
 
   void check(std::span<const Piece> pieces) const {

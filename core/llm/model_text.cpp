@@ -2,6 +2,8 @@
 // Reads tokenizers and chat templates.
 #include "llm/model_text.hpp"
 
+#include <filesystem>
+
 #include "llm/arch/config_reader.hpp"
 #include "llm/engine.hpp"
 #include "llm/gguf_model.hpp"
@@ -61,7 +63,13 @@ ModelText ModelText::of_folder(const std::string& folder) {
   const std::string tokenizer_file = folder + "/tokenizer.json",
                     config_file = folder + "/tokenizer_config.json";
   const auto json = read_if_there(tokenizer_file);
-  if (!json) throw Error(TENON_NOT_FOUND, folder + ": expected a folder with tokenizer.json");
+  if (!json) {
+    std::error_code error;
+    if (!std::filesystem::exists(folder + "/config.json", error))
+      throw Error(TENON_NOT_FOUND,
+                  folder + ": expected a model, a folder with config.json, or a GGUF file");
+    throw Error(TENON_NOT_FOUND, tokenizer_file + ": no such file");
+  }
   const std::string config_text = read_if_there(config_file).value_or("");
   ModelText out(Tokenizer::from_json(*json, config_text, tokenizer_file), folder);
   const Json config =

@@ -86,6 +86,19 @@ def there_and_back(folder):
     run("llm", "convert", folder / "q.gguf", folder / "half")
     assert {t[0] for t in read_folder(folder / "half").values()} == {"F16"}
 
+    # A folder with a model is kept, and with --force replaced as a whole.
+    kept = {file.name: file.read_bytes() for file in (folder / "half").iterdir()}
+    for source in ("q.gguf", "hf"):
+        expect(run("llm", "convert", folder / source, folder / "half", fails=True), "half: expected a new or empty folder",
+               "config.json", "--force")
+        assert {file.name: file.read_bytes() for file in (folder / "half").iterdir()} == kept
+    for source in ("m.gguf", "hf"):
+        for other in ("chat_template.jinja", "tokenizer.json"):
+            (folder / "half" / other).write_text("of another model")
+        run("llm", "convert", folder / source, folder / "half", "--force")
+        assert {t[0] for t in read_folder(folder / "half").values()} == {"F32"}
+        assert not [f for f in (folder / "half").iterdir() if f.name in ("chat_template.jinja", "tokenizer.json")]
+
 
 IDS = {"bos_token_id": 1, "eos_token_id": 2, "vocab_size": 32}
 GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 48,

@@ -2,7 +2,7 @@
 """`tenon llm run`: how its options choose tokens. tests/peers compares the answers with transformers.
 
 llm_run.py TENON"""
-import subprocess, sys, tempfile
+import pathlib, subprocess, sys, tempfile
 
 import tiny_model
 
@@ -26,6 +26,26 @@ def ids(folder, *options):
     done = run(folder, *options)
     check(" ".join(options) + " ends well", done.returncode == 0, done.stderr)
     return [int(word) for word in done.stdout.split(",")] if done.returncode == 0 else []
+
+
+def refused(folder):
+    """What is refused after the options are read: the message says what was expected."""
+    def message(model, *options):
+        done = subprocess.run([TENON, "llm", "run", model, "--device", "cpu", *options], capture_output=True, text=True)
+        check(" ".join(options)[:60] + " is refused", done.returncode == 1, (done.returncode, done.stdout))
+        return done.stderr
+
+    long = ("--prompt", "x" * 600, "--raw")
+    said = message(folder, *long)
+    check("a prompt beyond the model's context", "at most 512 tokens, the context, got 600; the model's own" in said, said)
+    said = message(folder, *long, "--context", "256")
+    check("a prompt beyond --context", "at most 256 tokens, the context, got 600; hint: a larger context" in said, said)
+    with tempfile.TemporaryDirectory() as empty:
+        said = message(empty, "--prompt", "x")
+        check("a folder without config.json", "with config.json, or a GGUF file" in said and "--ids" not in said, said)
+        pathlib.Path(empty, "config.json").write_text("{}")
+        said = message(empty, "--prompt", "x")
+        check("a folder without a tokenizer", "tokenizer.json: no such file; hint: --ids" in said, said)
 
 
 def main():
@@ -52,6 +72,7 @@ def main():
                 (("--repeat-penalty", "0"), "--repeat-penalty: expected"), (("--context", "1"), "--context: expected")]:
             done = run(folder, *options)
             check(" ".join(options), done.returncode == 2 and word in done.stderr, done.stderr)
+        refused(folder)
     if failures:
         sys.exit(f"{len(failures)} failed")
     print("ok")

@@ -248,7 +248,7 @@ def main():
         for part in (usual, sampling, schemas, no_schema, errors, many):
             part(server)
         code, rest = server.stop()
-        check("SIGTERM ends it", code == 0, (code, rest))
+        check("SIGTERM ends it", code == 0 and "stops when the running answers end" in rest, (code, rest))
         small_cache(tiny)
         long = str(tiny_model.make(folder + "/long", context=8192))
         live_prefix(long, 192)  # whole blocks are shared
@@ -281,6 +281,8 @@ def main():
         busy = socket.create_server(("127.0.0.1", 0))
         done = subprocess.run([TENON, "llm", "serve", tiny, "--port", str(busy.getsockname()[1])], capture_output=True, text=True)
         check("a port that is taken", done.returncode == 1 and "cannot listen" in done.stderr, done.stderr)
+        done = subprocess.run([TENON, "llm", "serve", tiny, "--name", ""], capture_output=True, text=True, timeout=60)
+        check("an empty --name", done.returncode == 2 and "--name: expected a text" in done.stderr, done.stderr)
         done = subprocess.run([TENON, "llm", "serve", folder + "/none"], capture_output=True, text=True)
         check("a folder that does not exist", done.returncode == 1 and "none" in done.stderr, done.stderr)
     if failures:

@@ -150,6 +150,10 @@ int main(void) {
   const uint64_t empty[2] = {2, 0}, many[2] = {2, UINT64_MAX};
   REFUSED(tenon_llm_embed(llm, tenon_llm_tokens_data(tokens), empty, 2, &embed, vectors, 64),
           TENON_INVALID_ARGUMENT, "text 1: expected 1 to 512 tokens");
+  REFUSED(tenon_llm_embed(llm, NULL, empty + 1, 1, &embed, vectors, 32), TENON_INVALID_ARGUMENT,
+          "text 0: expected 1 to 512 tokens");
+  REFUSED(tenon_llm_embed(llm, NULL, lengths, 1, &embed, vectors, 32), TENON_INVALID_ARGUMENT,
+          "tokens is NULL");
   REFUSED(tenon_llm_embed(llm, tenon_llm_tokens_data(tokens), many, 2, &embed, vectors, 64),
           TENON_INVALID_ARGUMENT, "counts: expected at most 512");
   REFUSED(tenon_llm_embed(llm, beyond, lengths, 1, NULL, vectors, 32), TENON_INVALID_ARGUMENT,

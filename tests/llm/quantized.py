@@ -190,7 +190,8 @@ def convert(name, coded, plain, expected):
     for end, kind in ((".gguf", None), ("_f32", "F32"), (".f16.gguf", "F16"), ("_bf16", "BF16")):
         logits = []
         for source in (coded, plain) if kind in ("F16", "BF16") else (coded,):
-            done = subprocess.run([TENON, "llm", "convert", source, f"{source}{end}", *(("--type", kind) if kind else ())],
+            target = (f"{source}{end}", *(() if end.endswith(".gguf") else ("--force",)))
+            done = subprocess.run([TENON, "llm", "convert", source, *target, *(("--type", kind) if kind else ())],
                                   capture_output=True, text=True)
             if done.returncode != 0:
                 sys.exit(f"{name} to {kind}: {done.stderr}")

@@ -160,6 +160,9 @@ def forms(at, model):
         bad = at / "bad.jsonl"
         bad.write_text('{"text": "fine"}\n' + text)
         tune(model, "--data", bad, "--output", at / "bad", fails=word)
+    for name, text in (("empty.txt", ""), ("empty.jsonl", '{"messages": [{"role": "user", "content": "a"}]}')):
+        (at / name).write_text(text)
+        tune(model, "--data", at / name, "--output", at / "bad", fails=f"{name}: nothing to learn; expected")
     for options, word in ((["--targets", "q_proj,x_proj"], "no product 'x_proj'; expected some of"), (["--length", "513"], "context"),
                           (["--validation", at / "none.txt"], "none.txt"), (["--rank", "0"], "--rank")):
         tune(model, "--data", at / "text.jsonl", "--output", at / "bad", *options, fails=word)

@@ -23,6 +23,18 @@ bool is_gguf_name(const std::string& path) {
   return end == ".gguf";
 }
 
+// Only --force replaces a model.
+void check_new_folder(const Args& args, const std::string& from, const std::string& to) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (args.has("--force") || fs::equivalent(from, to, error)) return;
+  for (const char* name :
+       {"config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json"})
+    if (fs::exists(to + "/" + name, error))
+      throw Error(TENON_INVALID_ARGUMENT, to + ": expected a new or empty folder, got one with " +
+                                              name + "; hint: --force replaces the model");
+}
+
 int convert(const Args& args) {
   if (args.words().size() != 2)
     throw UsageError("expected a model folder or a GGUF file, and what to write");
@@ -36,7 +48,10 @@ int convert(const Args& args) {
     throw UsageError(to + (folder ? ": expected a folder to write, or the name of a file that ends "
                                     "with .gguf; this file exists"
                                   : ": expected a folder to write, got a file"));
-  if (to_folder) args.refuse({"--pre"}, "applies to a model folder that becomes a GGUF file");
+  if (to_folder) {
+    args.refuse({"--pre"}, "applies to a model folder that becomes a GGUF file");
+    check_new_folder(args, from, to);
+  }
   llm::MergedAdapters adapters(adapters_of(args));
   const InterruptFlag interrupt;
   std::optional<Progress> progress;
@@ -79,10 +94,14 @@ Command llm_convert_command() {
                    .choices = {std::begin(llm::files::kMixes), std::end(llm::files::kMixes)}},
                   {.name = "--pre",
                    .value = "NAME",
-                   .help = "how GGUF names the pre-tokenizer, such as llama-bpe or qwen2",
+                   .help = "how GGUF names the pre-tokenizer of a byte-level model, such as "
+                           "llama-bpe or qwen2",
                    .otherwise = "recognized by its expression"},
                   lora_option("make an adapter (LoRA, as PEFT saves it) a part of the "
                               "weights; may be repeated"),
+                  {.name = "--force",
+                   .help = "replace the model in an existing folder; an existing GGUF file is "
+                           "replaced without it"},
                   {.name = "--threads",
                    .value = "N",
                    .help = "number of threads that encode",

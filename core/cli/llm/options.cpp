@@ -123,7 +123,8 @@ llm::ModelText text_of(const std::string& model) {
     return llm::ModelText::read(model);
   } catch (const Error& e) {
     std::error_code error;
-    if (e.code() != TENON_NOT_FOUND || !std::filesystem::exists(model, error)) throw;
+    if (e.code() != TENON_NOT_FOUND || !std::filesystem::exists(model + "/config.json", error))
+      throw;
     throw Error(e.code(), e.what() + std::string("; hint: --ids needs no tokenizer"));
   }
 }

@@ -82,7 +82,10 @@ std::string key_of(const Args& args) {
 }
 
 std::string name_of(const Args& args) {
-  if (args.has("--name")) return args.text("--name");
+  if (args.has("--name")) {
+    if (args.text("--name").empty()) throw UsageError("--name: expected a text, got none");
+    return args.text("--name");
+  }
   std::filesystem::path path = std::filesystem::absolute(model_of(args)).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
   return (path.extension() == ".gguf" ? path.stem() : path.filename()).string();
@@ -100,9 +103,10 @@ int serve(const Args& args) {
   const int64_t chunk = args.integer("--chunk", 0, 1, 1 << 20);
   const milliseconds drain(1000 * args.integer("--drain", 30, 0, 86'400));
   const auto port = static_cast<uint16_t>(args.integer("--port", 8080, 0, 65535));
-  const std::string host = args.text("--host", "127.0.0.1"), key = key_of(args);
+  const std::string host = args.text("--host", "127.0.0.1"), key = key_of(args),
+                    name = name_of(args);
   ignore_closed_pipes();
-  const InterruptFlag interrupt;
+  const InterruptFlag interrupt(Finishes::answers);
   // A port that is taken is told before the model is loaded. Clients that come meanwhile wait.
   std::unique_ptr<s::Api> api;
   s::HttpServer server(host, port, limits,
@@ -120,7 +124,7 @@ int serve(const Args& args) {
   options.cache_tokens = args.integer("--cache-tokens", 0, 2, int64_t{1} << 40);
   llm::Engine engine(runtime, model, options);
   waiting.chunk = chunk > 0 ? chunk : engine.longest_step() / 4;
-  s::EngineServed served(name_of(args), std::move(engine), std::move(text), waiting,
+  s::EngineServed served(name, std::move(engine), std::move(text), waiting,
                          llm::pooling_of_name(args.text("--pooling")));
   api = std::make_unique<s::Api>(served, key);
   std::cerr << "tenon: " << served.name() << " on http://"
@@ -128,7 +132,7 @@ int serve(const Args& args) {
             << server.port() << (key.empty() ? "" : ", with an API key") << "\n"
             << std::flush;
   if (server.run([&] { return interrupt.raised(); }, drain) > 0) {
-    std::cerr << "tenon: ends the answers that still run\n";
+    std::cerr << "tenon: the time of --drain is over; stops the answers that still run\n";
     served.stop("the server is stopping");
     // They see it at their next token. A connection that hangs in a write would use what is
     // destroyed below.

@@ -117,6 +117,12 @@ tenon::llm::ChatJson json_of(tenon_str text, const char* what, tenon::llm::ChatJ
 
 const Tokenizer& tokenizer_of(const tenon_llm* llm) { return session_of(llm).text().tokenizer(); }
 
+// Sequences without a token may be at NULL; what reads them says which is empty.
+void need_tokens(const int32_t* tokens, const uint64_t* counts, uint32_t sequences) {
+  if (std::any_of(counts, counts + sequences, [](uint64_t count) { return count > 0; }))
+    need(tokens, "tokens");
+}
+
 }  // namespace
 
 // ---- Models
@@ -248,8 +254,8 @@ tenon_status* tenon_llm_embed(tenon_llm* llm, const int32_t* tokens, const uint6
                               float* out_vectors, uint64_t number_count) {
   return door("tenon_llm_embed", [&] {
     Session& s = session_of(llm);
-    if (text_count)
-      need(tokens, "tokens"), need(counts, "counts"), need(out_vectors, "out_vectors");
+    if (text_count) need(counts, "counts"), need(out_vectors, "out_vectors");
+    need_tokens(tokens, counts, text_count);
     if (const uint64_t expected = text_count * static_cast<uint64_t>(s.config().dim);
         number_count != expected)
       refuse("number_count: expected " + std::to_string(expected) + ", got " +
@@ -274,7 +280,8 @@ tenon_status* tenon_llm_step(tenon_llm* llm, const int64_t* slots, const uint64_
   return door("tenon_llm_step", [&] {
     Session& s = session_of(llm);
     const auto vocab = static_cast<uint64_t>(s.config().vocab);
-    if (slot_count) need(slots, "slots"), need(counts, "counts"), need(tokens, "tokens");
+    if (slot_count) need(slots, "slots"), need(counts, "counts");
+    need_tokens(tokens, counts, slot_count);
     const uint64_t expected = out_logits ? slot_count * vocab : 0;
     if (logit_count != expected)
       refuse("logit_count: expected " + std::to_string(expected) + ", got " +

@@ -104,20 +104,25 @@ void read_decoder(ConfigReader& r, ModelConfig& c, const DecoderDefaults& defaul
   c.sparse.assign(static_cast<size_t>(c.layers), false);
 }
 
-void read_gpt(ConfigReader& r, ModelConfig& c, const GptDefaults& defaults) {
-  c.dim = r.size("n_embd");
-  c.layers = r.size("n_layer", {}, 4096);
-  c.heads = c.kv_heads = r.size("n_head", {}, 1 << 16);
-  if (c.dim % c.heads != 0) r.refuse("n_head", "a divisor of n_embd " + std::to_string(c.dim));
+void read_sizes(ConfigReader& r, ModelConfig& c, const SizeKeys& keys) {
+  c.dim = r.size(keys.dim);
+  c.layers = r.size(keys.layers, {}, 4096);
+  c.heads = c.kv_heads = r.size(keys.heads, {}, 1 << 16);
+  if (c.dim % c.heads != 0)
+    r.refuse(keys.heads, "a divisor of " + std::string(keys.dim) + " " + std::to_string(c.dim));
   c.head_dim = c.dim / c.heads;
+  c.local.assign(static_cast<size_t>(c.layers), false);
+  c.sparse.assign(static_cast<size_t>(c.layers), false);
+}
+
+void read_gpt(ConfigReader& r, ModelConfig& c, const GptDefaults& defaults) {
+  read_sizes(r, c, {.dim = "n_embd", .layers = "n_layer", .heads = "n_head"});
   c.ffn = r.size("n_inner", 4 * c.dim, int64_t{1} << 22);
   c.context = r.size("n_positions", defaults.context, int64_t{1} << 30);
   c.norm = Norm::layer, c.norm_bias = true;
   c.norm_eps = r.positive("layer_norm_epsilon", 1e-5);
   c.activation = read_activation(r, "activation_function", defaults.activation);
   c.tied = r.flag("tie_word_embeddings", defaults.tied);
-  c.local.assign(static_cast<size_t>(c.layers), false);
-  c.sparse.assign(static_cast<size_t>(c.layers), false);
   r.ignore({"gradient_checkpointing", "summary_type", "summary_use_proj", "summary_activation",
             "summary_proj_to_labels", "summary_first_dropout"});
 }

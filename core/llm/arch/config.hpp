@@ -235,7 +235,12 @@ struct DecoderDefaults {
   bool ffn_list = false;  // intermediate_size may be a list of the same number for each layer
 };
 void read_decoder(ConfigReader& r, ModelConfig& c, const DecoderDefaults& defaults = {});
-// The same by GPT-2's names: n_embd, n_layer, n_head, n_inner, n_positions, layer_norm_epsilon,
+// Keys of the sizes of models with as many key heads as query heads.
+struct SizeKeys {
+  std::string_view dim, layers, heads;
+};
+void read_sizes(ConfigReader& r, ModelConfig& c, const SizeKeys& keys);
+// As read_decoder() by GPT-2's names: n_embd, n_layer, n_head, n_inner, n_positions, layer_norm_epsilon,
 // activation_function and tie_word_embeddings.
 struct GptDefaults {
   int64_t context = 1024;

@@ -128,6 +128,11 @@ Heads joined_heads(Step& p, Value normed, const std::string& name, std::string_v
   return {heads(0, queries), heads(queries, 1), heads(queries + 1, 1)};
 }
 
+Value joined_attention(Step& p, Value normed, int64_t layer, const std::string& name,
+                       Value residual) {
+  return decoder_attend(p, joined_heads(p, normed, name), layer, name, residual, "dense");
+}
+
 Value norm_heads(Step& p, Value heads, Value gamma, const std::string& name) {
   const Value y = p.g.add(op::layer_norm{.eps = p.c.norm_eps, .x = heads}, name);
   return p.binary("mul", y, p.cast(gamma, p.s.compute));
@@ -160,11 +165,16 @@ Value decoder_mlp(Step& p, Value x, const std::string& name, int64_t ffn, Value 
 }
 
 Value plain_mlp(Step& p, Value x, const std::string& name, const std::string& up,
-                const std::string& down, Value residual) {
+                const std::string& down, Value residual, int64_t ffn) {
   const ModelConfig& c = p.c;
-  const Value y = p.project(x, name + "." + up, c.dim, c.ffn, c.mlp_bias);
-  return p.project(p.activated(y, c.activation, name + ".act"), name + "." + down, c.ffn, c.dim,
+  if (ffn == 0) ffn = c.ffn;
+  const Value y = p.project(x, name + "." + up, c.dim, ffn, c.mlp_bias);
+  return p.project(p.activated(y, c.activation, name + ".act"), name + "." + down, ffn, c.dim,
                    c.mlp_bias, residual);
+}
+
+Value dense_mlp(Step& p, Value normed, int64_t, const std::string& name, Value residual) {
+  return plain_mlp(p, normed, name + ".mlp", "dense_h_to_4h", "dense_4h_to_h", residual);
 }
 
 // An expert that all tokens use, times the sigmoid of a product with the token.
@@ -189,13 +199,7 @@ Value decoder_feed_forward(Step& p, Value normed, int64_t layer, const std::stri
     residual = gated_expert(p, normed, name, residual);
   else if (c.moe.shared_ffn > 0)
     residual = decoder_mlp(p, normed, name + ".shared_experts", c.moe.shared_ffn, residual);
-  return experts(p, normed,
-                 {.router = name + ".gate",
-                  .experts = name + ".experts",
-                  .gate = "gate_proj",
-                  .up = "up_proj",
-                  .down = "down_proj"},
-                 residual);
+  return experts(p, normed, {.router = name + ".gate", .experts = name + ".experts"}, residual);
 }
 
 Value decoder_layers(Step& p, Value x, LayerPart attention, LayerPart feed_forward,

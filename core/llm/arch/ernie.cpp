@@ -50,9 +50,6 @@ Value feed_forward(Step& p, Value normed, int64_t layer, const std::string& laye
   return experts(p, normed,
                  {.router = name + ".gate",
                   .experts = name + ".experts",
-                  .gate = "gate_proj",
-                  .up = "up_proj",
-                  .down = "down_proj",
                   .correction = name + ".moe_statics.e_score_correction_bias",
                   .correction_is_row = true},
                  residual);

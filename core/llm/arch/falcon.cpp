@@ -56,19 +56,13 @@ void read(ConfigReader& r, ModelConfig& c) {
     r.refuse("ff_factor", "ffn_hidden_size / hidden_size");
 }
 
-Value attention(Step& p, Value normed, int64_t layer, const std::string& layer_name,
-                Value residual) {
-  const std::string name = layer_name + ".self_attention";
-  return decoder_attend(p, joined_heads(p, normed, name), layer, name, residual, "dense");
-}
-
-Value mlp(Step& p, Value normed, int64_t, const std::string& name, Value residual) {
-  return plain_mlp(p, normed, name + ".mlp", "dense_h_to_4h", "dense_4h_to_h", residual);
+Value attention(Step& p, Value normed, int64_t layer, const std::string& name, Value residual) {
+  return joined_attention(p, normed, layer, name + ".self_attention", residual);
 }
 
 Value hidden(Step& p) {
   const bool two = p.c.two_norms;
-  return decoder_layers(p, p.embed("transformer.word_embeddings"), attention, mlp,
+  return decoder_layers(p, p.embed("transformer.word_embeddings"), attention, dense_mlp,
                         {.layers = "transformer.h.",
                          .first_norm = two ? ".ln_attn" : ".input_layernorm",
                          .second_norm = two ? ".ln_mlp" : ".post_attention_layernorm"});

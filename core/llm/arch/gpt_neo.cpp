@@ -71,8 +71,8 @@ Value neo_attention(Step& p, Value normed, int64_t layer, const std::string& nam
                            {.part = ".attn.attention", .output = "out_proj"});
 }
 
-Value joined_attention(Step& p, Value normed, int64_t layer, const std::string& layer_name,
-                       Value residual) {
+Value bigcode_attention(Step& p, Value normed, int64_t layer, const std::string& layer_name,
+                        Value residual) {
   const std::string name = layer_name + ".attn";
   return decoder_attend(p, joined_heads(p, normed, name, "c_attn"), layer, name, residual,
                         "c_proj");
@@ -90,7 +90,7 @@ Value layers(Step& p, LayerPart attention) {
 }
 
 Value neo_hidden(Step& p) { return layers(p, neo_attention); }
-Value bigcode_hidden(Step& p) { return layers(p, joined_attention); }
+Value bigcode_hidden(Step& p) { return layers(p, bigcode_attention); }
 
 Value last_norm(Step& p, Value x) { return p.norm(x, "transformer.ln_f", p.c.dim); }
 

@@ -36,13 +36,7 @@ Value attention(Step& p, Value normed, int64_t layer, const std::string& layer_n
 
 Value mixture(Step& p, Value normed, int64_t, const std::string& layer_name, Value residual) {
   const std::string name = layer_name + ".mlp";
-  return experts(p, normed,
-                 {.router = name + ".router",
-                  .experts = name + ".experts",
-                  .gate = "gate_proj",
-                  .up = "up_proj",
-                  .down = "down_proj"},
-                 residual);
+  return experts(p, normed, {.router = name + ".router", .experts = name + ".experts"}, residual);
 }
 
 Value hidden(Step& p) { return decoder_layers(p, attention, mixture); }

@@ -32,8 +32,8 @@ Value attention(Step& p, Value normed, int64_t layer, const std::string& name, V
 
 // The rows of qkv_proj are those of four devices that trained the model. Each had some of the
 // heads: their q, then v, then k.
-Value joined_attention(Step& p, Value normed, int64_t layer, const std::string& layer_name,
-                       Value residual) {
+Value codegen_attention(Step& p, Value normed, int64_t layer, const std::string& layer_name,
+                        Value residual) {
   const ModelConfig& c = p.c;
   const std::string name = layer_name + ".attn";
   const int64_t each = c.heads / kParts;
@@ -58,7 +58,7 @@ Value layers(Step& p, LayerPart part) {
                         {.layers = "transformer.h.", .first_norm = ".ln_1", .second_norm = ""});
 }
 Value hidden(Step& p) { return layers(p, attention); }
-Value codegen_hidden(Step& p) { return layers(p, joined_attention); }
+Value codegen_hidden(Step& p) { return layers(p, codegen_attention); }
 
 Value last_norm(Step& p, Value x) { return p.norm(x, "transformer.ln_f", p.c.dim); }
 

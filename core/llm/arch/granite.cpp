@@ -80,13 +80,7 @@ Value mlp(Step& p, Value normed, int64_t, const std::string& name, Value residua
 
 Value chosen_experts(Step& p, Value normed, const std::string& layer_name) {
   const std::string name = layer_name + ".block_sparse_moe";
-  return experts(p, normed,
-                 {.router = name + ".router.layer",
-                  .experts = name + ".experts",
-                  .gate = "gate_proj",
-                  .up = "up_proj",
-                  .down = "down_proj"},
-                 {});
+  return experts(p, normed, {.router = name + ".router.layer", .experts = name + ".experts"}, {});
 }
 
 Value mixture(Step& p, Value normed, int64_t, const std::string& name, Value residual) {

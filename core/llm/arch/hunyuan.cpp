@@ -89,12 +89,7 @@ Value attention(Step& p, Value normed, int64_t layer, const std::string& name, V
 
 Value mixture(Step& p, Value normed, int64_t, const std::string& layer_name, Value residual) {
   const std::string name = layer_name + ".mlp";
-  return experts(p, normed,
-                 {.router = name + ".gate.wg",
-                  .experts = name + ".experts",
-                  .gate = "gate_proj",
-                  .up = "up_proj",
-                  .down = "down_proj"},
+  return experts(p, normed, {.router = name + ".gate.wg", .experts = name + ".experts"},
                  decoder_mlp(p, normed, name + ".shared_mlp", p.c.moe.shared_ffn, residual));
 }
 

@@ -80,13 +80,7 @@ void read_bamba(ConfigReader& r, ModelConfig& c) {
 Value feed_forward(Step& p, Value x, int64_t layer, const std::string& name, Value residual) {
   const ModelConfig& c = p.c;
   if (!c.sparse[static_cast<size_t>(layer)]) return decoder_mlp(p, x, name, c.ffn, residual);
-  return experts(p, x,
-                 {.router = name + ".router",
-                  .experts = name + ".experts",
-                  .gate = "gate_proj",
-                  .up = "up_proj",
-                  .down = "down_proj"},
-                 residual);
+  return experts(p, x, {.router = name + ".router", .experts = name + ".experts"}, residual);
 }
 
 Value hidden(Step& p) {

@@ -99,12 +99,7 @@ Value feed_forward(Step& p, Value normed, int64_t layer, const std::string& laye
   const ModelConfig& c = p.c;
   const std::string name = layer_name + ".feed_forward";
   if (!c.sparse[static_cast<size_t>(layer)]) return decoder_mlp(p, normed, name, c.ffn, residual);
-  return experts(p, normed,
-                 {.router = name + ".router",
-                  .experts = name + ".experts",
-                  .gate = "gate_proj",
-                  .up = "up_proj",
-                  .down = "down_proj"},
+  return experts(p, normed, {.router = name + ".router", .experts = name + ".experts"},
                  decoder_mlp(p, normed, name + ".shared_expert", c.moe.shared_ffn, residual));
 }
 

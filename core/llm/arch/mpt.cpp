@@ -26,11 +26,7 @@ void read_attention(ConfigReader& r, ModelConfig& c) {
 }
 
 void read(ConfigReader& r, ModelConfig& c) {
-  c.dim = r.size("d_model");
-  c.layers = r.size("n_layers", {}, 4096);
-  c.heads = c.kv_heads = r.size("n_heads", {}, 1 << 16);
-  if (c.dim % c.heads != 0) r.refuse("n_heads", "a divisor of d_model " + std::to_string(c.dim));
-  c.head_dim = c.dim / c.heads;
+  read_sizes(r, c, {.dim = "d_model", .layers = "n_layers", .heads = "n_heads"});
   c.ffn = 4 * c.dim;
   if (r.number("expansion_ratio", 4) != 4) r.refuse("expansion_ratio", "4");
   c.context = r.size("max_seq_len", 2048, int64_t{1} << 30);
@@ -38,8 +34,6 @@ void read(ConfigReader& r, ModelConfig& c) {
   c.norm_eps = r.positive("layer_norm_epsilon", 1e-5);
   c.activation = "gelu";
   c.tied = r.flag("tie_word_embeddings", true);
-  c.local.assign(static_cast<size_t>(c.layers), false);
-  c.sparse.assign(static_cast<size_t>(c.layers), false);
   c.no_rope.assign(static_cast<size_t>(c.layers), true);
   read_attention(r, c);
   r.expect_nothing("logit_scale");

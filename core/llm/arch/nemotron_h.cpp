@@ -130,10 +130,7 @@ void read(ConfigReader& r, ModelConfig& c) {
 }
 
 Value mlp(Step& p, Value x, const std::string& name, int64_t ffn, Value residual) {
-  const ModelConfig& c = p.c;
-  const Value up = p.project(x, name + ".up_proj", c.dim, ffn, c.mlp_bias);
-  return p.project(p.activated(up, c.activation, name + ".act"), name + ".down_proj", ffn, c.dim,
-                   c.mlp_bias, residual);
+  return plain_mlp(p, x, name, "up_proj", "down_proj", residual, ffn);
 }
 
 Value part(Step& p, Value normed, int64_t layer, const std::string& name, Value residual) {
@@ -148,11 +145,7 @@ Value part(Step& p, Value normed, int64_t layer, const std::string& name, Value 
     default:
       residual = mlp(p, normed, name + ".shared_experts", c.moe.shared_ffn, residual);
       return experts(p, normed,
-                     {.router = name + ".gate",
-                      .experts = name + ".experts",
-                      .gate = "",
-                      .up = "up_proj",
-                      .down = "down_proj"},
+                     {.router = name + ".gate", .experts = name + ".experts", .gate = ""},
                      residual);
   }
 }

@@ -34,18 +34,12 @@ void read(ConfigReader& r, ModelConfig& c) {
   r.ignore({"classifier_dropout", "is_decoder"});
 }
 
-Value attention(Step& p, Value normed, int64_t layer, const std::string& layer_name,
-                Value residual) {
-  const std::string name = layer_name + ".attention";
-  return decoder_attend(p, joined_heads(p, normed, name), layer, name, residual, "dense");
-}
-
-Value mlp(Step& p, Value normed, int64_t, const std::string& name, Value residual) {
-  return plain_mlp(p, normed, name + ".mlp", "dense_h_to_4h", "dense_4h_to_h", residual);
+Value attention(Step& p, Value normed, int64_t layer, const std::string& name, Value residual) {
+  return joined_attention(p, normed, layer, name + ".attention", residual);
 }
 
 Value hidden(Step& p) {
-  return decoder_layers(p, p.embed("gpt_neox.embed_in"), attention, mlp,
+  return decoder_layers(p, p.embed("gpt_neox.embed_in"), attention, dense_mlp,
                         {.layers = "gpt_neox.layers."});
 }
 

@@ -328,6 +328,9 @@ Value decoder_attend(Step& step, const Heads& heads, int64_t layer, const std::s
 // of the value. In files of GGUF name.qkv, as split_heads() takes it.
 Heads joined_heads(Step& step, Value normed, const std::string& name,
                    std::string_view product = "query_key_value");
+// Attention with these heads, and the product name.dense.
+Value joined_attention(Step& step, Value normed, int64_t layer, const std::string& name,
+                       Value residual);
 // Of [batch, time, all of q, all of k, all of v].
 Heads split_heads(Step& step, Value qkv);
 // Heads [batch, time, count, head_dim] as LayerNorms without weights, times gamma
@@ -344,19 +347,22 @@ struct MlpNames {
 };
 Value decoder_mlp(Step& step, Value x, const std::string& name, int64_t ffn, Value residual,
                   const MlpNames& names = {});
-// An MLP without a gate, of the two products name.<up> and name.<down>.
+// An MLP without a gate, of the two products name.<up> and name.<down>. ffn: its width; 0: that of the
+// configuration.
 Value plain_mlp(Step& step, Value x, const std::string& name, const std::string& up,
-                const std::string& down, Value residual);
+                const std::string& down, Value residual, int64_t ffn = 0);
+// The same of the products mlp.dense_h_to_4h and mlp.dense_4h_to_h of a layer.
+Value dense_mlp(Step& step, Value normed, int64_t layer, const std::string& name, Value residual);
 
 Value decoder_norm(Step& step, Value x);  // the last one
 Value decoder_head(Step& step, Value normed);
 // The same for a model whose embedding has this name.
 Value tied_head(Step& step, Value normed, const std::string& embedding);
 
-// Where the weights of experts are: prefix.<expert>.<gate>.weight and so on. gate: empty if they have
+// Where the weights of experts are: experts.<number>.<gate>.weight and so on. gate: empty if they have
 // none.
 struct ExpertNames {
-  std::string router, experts, gate, up, down;
+  std::string router, experts, gate = "gate_proj", up = "up_proj", down = "down_proj";
   // The correction bias of the scores, for the choice: [experts], or [1, experts].
   std::string correction = router + ".e_score_correction_bias";
   bool correction_is_row = false;

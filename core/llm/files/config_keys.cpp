@@ -100,7 +100,8 @@ class Keys {
       return;
     }
     const int64_t head = head_size(config_, file_);
-    if (config_.contains("head_dim") || family_.is_gemma()) {
+    if (config_.contains("head_dim") || family_.is_gemma() ||
+        head * heads != need_size(config_, "hidden_size", file_)) {
       set("attention.key_length", head);
       set("attention.value_length", head);
     }
@@ -340,6 +341,16 @@ int64_t need_size(const Json& config, std::string_view key, const std::string& f
 
 int64_t head_size(const Json& config, const std::string& file) {
   if (field<int64_t>(config, "head_dim", file)) return need_size(config, "head_dim", file);
+  // Of files that leave it out, as the engine reads them.
+  constexpr std::pair<std::string_view, int64_t> kUsual[] = {
+      {"gemma", 256},       {"gemma2", 256},       {"gemma3_text", 256},
+      {"qwen3_next", 256},  {"qwen3_5_text", 256}, {"qwen3_5_moe_text", 256},
+      {"qwen3", 128},       {"seed_oss", 128},     {"ministral3", 128},
+      {"glm", 128},         {"glm4", 128},         {"ernie4_5", 128},
+      {"llama4_text", 128}, {"gpt_oss", 64}};
+  const std::string type = field<std::string>(config, "model_type", file).value_or("");
+  for (const auto& [name, usual] : kUsual)
+    if (type == name) return usual;
   return need_size(config, "hidden_size", file) / need_size(config, "num_attention_heads", file);
 }
 

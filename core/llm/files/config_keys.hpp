@@ -39,7 +39,7 @@ Json config_from_keys(const Gguf& model, const Family& family, const std::string
 // sliding_window_pattern or `otherwise`.
 int64_t window_pattern(const Json& config, int64_t otherwise, const std::string& file);
 
-// Elements of a head.
+// Elements of a head: head_dim, or what the model_type has without it.
 int64_t head_size(const Json& config, const std::string& file);
 // query_pre_attn_scalar of Gemma where a file has no attention.scale: the elements of a head, but in the
 // largest models hidden_size / num_attention_heads. llama.cpp tells these by their number of layers.

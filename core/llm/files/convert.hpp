@@ -47,8 +47,8 @@ struct Converted {
 // Writes a temporary file, which takes its name when it is complete.
 Converted folder_to_gguf(const std::string& folder, const std::string& file,
                          const ConvertOptions& options);
-// Creates the folder. Existing files of these names are replaced; other files named as those of a
-// model's tensors go.
+// Creates the folder. In one that exists, the model is replaced: its tensors, configuration, tokenizer
+// and templates.
 Converted gguf_to_folder(const std::string& file, const std::string& folder,
                          const ConvertOptions& options);
 // The same model with plain weights, which may be quantized before. The configuration must be of an

@@ -38,7 +38,7 @@ bool is_of_a_model(const std::string& name) {
                             middle.find_first_not_of("-of0123456789") == middle.npos);
 }
 
-// Readers would take files of an earlier model for files of this one.
+// Of an earlier model.
 void remove_others(const std::string& folder, const std::set<std::string>& written) {
   std::error_code error;
   std::vector<std::filesystem::path> others;
@@ -51,6 +51,15 @@ void remove_others(const std::string& folder, const std::set<std::string>& writt
 }
 
 }  // namespace
+
+void make_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw Error(TENON_IO_ERROR, folder + ": create: " + error.message());
+  // Readers would take files of an earlier model for files of this one.
+  for (const char* name : {"tokenizer.json", "chat_template.jinja", "1_Pooling/config.json"})
+    std::filesystem::remove(folder + "/" + name, error);
+}
 
 uint64_t write_tensors(const std::string& folder, const std::vector<FolderTensor>& tensors,
                        const ConvertOptions& options) {

@@ -18,6 +18,8 @@ struct FolderTensor {
   std::function<std::shared_ptr<Tensor>()> make{};  // called once, when it is written
 };
 
+// Creates a folder for a model, and removes the tokenizer and the templates of an earlier one.
+void make_folder(const std::string& folder);
 // model.safetensors, or numbered files of about options.file_bytes and their index; then removes those
 // of an earlier model. Returns the bytes of contents.
 uint64_t write_tensors(const std::string& folder, const std::vector<FolderTensor>& tensors,

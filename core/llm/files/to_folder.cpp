@@ -68,9 +68,7 @@ class ToFolder {
          extra_layers(config, family_, file_));
     // Before anything is written: it may fail.
     const TokenizerFiles tokenizer = tokenizer_files(model_, file_);
-    std::error_code error;
-    std::filesystem::create_directories(folder_, error);
-    if (error) throw Error(TENON_IO_ERROR, folder_ + ": create: " + error.message());
+    make_folder(folder_);
     write_contents();
     write_text(folder_, "config.json",
                config.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");

@@ -40,9 +40,7 @@ class ToPlainFolder {
 
   Converted convert() {
     plan();
-    std::error_code error;
-    fs::create_directories(to_, error);
-    if (error) throw Error(TENON_IO_ERROR, to_ + ": create: " + error.message());
+    make_folder(to_);
     const uint64_t bytes = write_tensors(to_, tensors_, options_);
     write_config();
     for (const char* folder : {"", "1_Pooling"}) copy_files(folder);

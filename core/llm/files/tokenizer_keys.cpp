@@ -137,6 +137,7 @@ class Converter {
     const std::vector<std::string> merges = read_merges(model);
     // Where nothing is merged, it makes no difference how a text is divided before.
     const bool any = merges.empty() && !field<bool>(model, "ignore_merges", file_).value_or(false);
+    if (!pre_.empty()) named_pre_tokenizer(pre_, "--pre");  // refuses an unknown name
     out_.set("tokenizer.ggml.pre", pre_.empty() ? recognized(before, any) : pre_);
     out_.set("tokenizer.ggml.tokens", tokens_);
     out_.set("tokenizer.ggml.token_type", types_);

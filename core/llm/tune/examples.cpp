@@ -49,7 +49,10 @@ class Reader {
 
   Examples take(const std::string& file) {
     if (out_.list.empty())
-      throw Error(TENON_INVALID_ARGUMENT, file + ": there is nothing to learn in it");
+      throw Error(TENON_INVALID_ARGUMENT,
+                  file +
+                      ": nothing to learn; expected a text of more than one token, a "
+                      "completion, or an answer of the assistant");
     return std::move(out_);
   }
   void checked(const std::string& where) const {

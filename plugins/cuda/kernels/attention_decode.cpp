@@ -181,9 +181,8 @@ sdk::Kernel make_decode_attention(const sdk::op::decode_attention& n, const sdk:
   std::optional<AttentionChoice> choice = decode_choice(p, properties, beside);
   if (!choice)
     throw Refusal::shape(
-        "decoding takes halves on compute capability 8.0 and later, heads of at most 128 elements, "
-        "a "
-        "multiple of 8, and at most 16 query heads for a key head");
+        "decoding takes halves on compute capability 8.0 and later, heads of at most 128 elements "
+        "(a multiple of 8), and at most 16 query heads for a key head");
   AttentionArguments& a = p.arguments;
   if (a.group == 0 && p.heads() > 0)
     throw Refusal::shape("no query rows beside which keys are appended");

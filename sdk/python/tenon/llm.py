@@ -348,6 +348,8 @@ class Engine:
         return f"<tenon.llm.Engine on {self._device}: {self.architecture}, {self.layers} layers, {self._path}>"
 
     def _prompt(self, prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None) -> list[int]:
+        if isinstance(prompt, Mapping) or not hasattr(prompt, "__getitem__"):
+            raise InvalidArgument(f"prompt: expected a text, tokens or messages, got {type(prompt).__name__}")
         messages = not isinstance(prompt, str) and len(prompt) > 0 and isinstance(prompt[0], Mapping)
         if tools is not None and not messages:
             raise InvalidArgument("tools: they are for a prompt of messages")

@@ -196,6 +196,9 @@ class Generating(Rig):
             small.generate([65] * 9)
         with self.assertRaisesRegex(tenon.InvalidArgument, "tools"):
             self.engine.generate("x", tools=[])
+        for wrong, kind in ((None, "NoneType"), (HI[0], "dict"), (7, "int")):
+            with self.assertRaisesRegex(tenon.InvalidArgument, f"prompt: expected a text, tokens or messages, got {kind}"):
+                self.engine.generate(wrong)
 
     def test_grammars(self):
         options = {"temperature": 2.0, "seed": 5}

@@ -84,6 +84,7 @@ class Embeddings(Rig):
         for texts, options, words in (
             (["a", [5, 300]], {}, "text 1: expected token ids from 0 to 261, got 300"),
             (["a", ""], {}, "text 1: expected 1 to 512 tokens"),
+            ("", {}, "text 0: expected 1 to 512 tokens"),
             ([[65] * 513], {}, "at most 512"),
             ("a", {"pooling": "max"}, 'pooling=\'max\'; expected "auto"'),
             ("a", {"slot": 2}, "slot from 0 to 1, got 2"),

@@ -254,6 +254,22 @@ TEST_SUITE("llm/convert") {
     CHECK(count(glm, "llama") == 0);
   }
 
+  TEST_CASE("tokens: a name of a pre-tokenizer that no reader knows is refused") {
+    Folder f;
+    const Json config{{"model_type", "llama"}, {"vocab_size", 2}};
+    std::filesystem::create_directory(f.path + "/model");
+    std::ofstream(f.path + "/model/tokenizer.json") << Json{
+        {"model", {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}}}, {"merges", Json::array()}}},
+        {"pre_tokenizer", {{"type", "ByteLevel"}}}};
+    const auto convert = [&](const char* name) {
+      GgufWriter out(f.path + "/m.gguf");
+      set_tokenizer_keys(out, f.path + "/model", config, name);
+    };
+    CHECK_THROWS_WITH_AS(convert("lama-bpe"),
+                         doctest::Contains("--pre: tokenizer.ggml.pre is 'lama-bpe'"), Error);
+    CHECK_NOTHROW(convert("llama-bpe"));
+  }
+
   TEST_CASE("tokens: an id far beyond the others is refused with its token") {
     Folder f;
     const Json config{{"model_type", "llama"}, {"vocab_size", 8}};

@@ -14,6 +14,35 @@ using namespace tenon::llm;
 using namespace tenon::llm::files;
 
 TEST_SUITE("llm/files families") {
+  TEST_CASE("config: without head_dim, a head has as many elements as the engine reads") {
+    const Json rope{{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e4}}}};
+    std::map<std::string, int64_t> sizes;
+    for (const char* type :
+         {"llama",   "mistral",    "seed_oss",         "ministral3",  "qwen2",   "qwen3",
+          "gemma",   "gemma2",     "gemma3_text",      "glm",         "glm4",    "ernie4_5",
+          "gpt_oss", "qwen3_next", "qwen3_5_text",     "llama4_text", "granite", "smollm3",
+          "olmo2",   "exaone4",    "hunyuan_v1_dense", "phi3"}) {
+      CAPTURE(type);
+      Json more = rope;
+      const std::string name = type;
+      if (name == "gpt_oss" || name == "llama4_text")
+        more.update({{"num_local_experts", 4}, {"num_experts_per_tok", 1}});
+      if (name == "qwen3_next")
+        more.update(
+            {{"num_experts", 4}, {"num_experts_per_tok", 1}, {"moe_intermediate_size", 32}});
+      Json c = config(more);
+      c["model_type"] = type;
+      const int64_t engine = parse_config(c.dump(), "config.json").head_dim;
+      CHECK(head_size(c, "config.json") == engine);
+      sizes[type] = there_and_back(type, more)["head_dim"].get<int64_t>();
+      CHECK(sizes[type] == engine);
+    }
+    CHECK(sizes["llama"] == 16);
+    CHECK(sizes["qwen3"] == 128);
+    CHECK(sizes["gpt_oss"] == 64);
+    CHECK(sizes["gemma2"] == 256);
+  }
+
   TEST_CASE("config: models near Llama") {
     const Json factors{{"embedding_multiplier", 12.0},
                        {"residual_multiplier", 0.22},

@@ -159,7 +159,9 @@ TEST_SUITE("llm/text/json") {
     const auto write = [&](const char* name, const std::string& text) {
       std::ofstream(fs::path(path) / name) << text;
     };
-    CHECK(has(message([&] { llm::ModelText::read(path); }), "a folder with tokenizer.json"));
+    CHECK(has(message([&] { llm::ModelText::read(path); }), "a folder with config.json"));
+    write("config.json", "{}");
+    CHECK(has(message([&] { llm::ModelText::read(path); }), "/tokenizer.json: no such file"));
     write("tokenizer.json", with_model(kBpe, kByteLevel));
     CHECK(llm::ModelText::read(path).end_ids().empty());
     write("tokenizer_config.json", R"({"eos_token": "<|end|>"})");
