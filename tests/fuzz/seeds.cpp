@@ -12,6 +12,8 @@
 
 #include "../abi/blob_builder.hpp"
 #include "../unit/import/gguf_bytes.hpp"
+#include "llm/files/config_keys.hpp"
+#include "llm/model_folder.hpp"
 
 namespace {
 
@@ -205,6 +207,27 @@ void write_gguf_models(const fs::path& folder) {
   }
 }
 
+// The keys of the families whose configurations are seeds of llm_config.
+void write_gguf_families(const fs::path& configs, const fs::path& folder) {
+  using namespace tenon::llm;
+  const std::vector<float> rows(16);
+  const auto content = std::as_bytes(std::span(rows));
+  for (const auto& entry : fs::directory_iterator(configs)) try {
+      const Json config = Json::parse(read_text(entry.path().string()));
+      const ModelConfig engine = parse_config(config.dump(), entry.path().string());
+      const files::Family& family = files::family_of(engine, entry.path().string());
+      const fs::path file = folder / (entry.path().stem().string() + "_keys.gguf");
+      tenon::GgufWriter out(file.string());
+      out.set("general.architecture", family.gguf);
+      files::set_config_keys(out, family, config, entry.path().string(), &engine);
+      out.add("token_embd.weight", tenon::gguf_format("F32"), {4, 4});
+      out.content(content);
+      out.commit();
+    } catch (const tenon::Error& e) {
+      std::printf("no seed of %s: %s\n", entry.path().filename().c_str(), e.what());
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -220,6 +243,7 @@ int main(int argc, char** argv) try {
   write_plugin_files(folder / "plugin_manifest");
   write_gguf_files(folder / "gguf");
   write_gguf_models(folder / "gguf_model");
+  write_gguf_families(folder / "llm_config", folder / "gguf_model");
   return 0;
 } catch (const std::exception& e) {
   std::fprintf(stderr, "fuzz_seeds: %s\n", e.what());

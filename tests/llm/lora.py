@@ -128,6 +128,54 @@ def gpt2(at):
     check("gpt2: fan_in_fan_out of a new adapter", tuned.exists() and json.loads(tuned.read_text())["fan_in_fan_out"] is True)
 
 
+def neox(at):
+    """One product for q, k and v, whose rows GGUF has in another order: adapters have those of the folder."""
+    source, width, ffn, vocabulary = random.Random(6), 32, 48, 262
+    config = {"model_type": "gpt_neox", "architectures": ["GPTNeoXForCausalLM"], "hidden_size": width, "intermediate_size": ffn,
+              "num_hidden_layers": 1, "num_attention_heads": 4, "max_position_embeddings": 64, "vocab_size": vocabulary,
+              "rotary_pct": 0.5, "eos_token_id": 0, "bos_token_id": 0, "tie_word_embeddings": False}
+    products = {"attention.query_key_value": (3 * width, width), "attention.dense": (width, width),
+                "mlp.dense_h_to_4h": (ffn, width), "mlp.dense_4h_to_h": (width, ffn)}
+    shapes = {"gpt_neox.embed_in.weight": [vocabulary, width], "embed_out.weight": [vocabulary, width]}
+    for name in ("layers.0.input_layernorm", "layers.0.post_attention_layernorm", "final_layer_norm"):
+        shapes |= {f"gpt_neox.{name}.{end}": [width] for end in ("weight", "bias")}
+    for name, (o, i) in products.items():
+        shapes |= {f"gpt_neox.layers.0.{name}.weight": [o, i], f"gpt_neox.layers.0.{name}.bias": [o]}
+    model = at / "neox"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps(config))
+    shutil.copy(at / "model" / "tokenizer.json", model)
+    write_tensors(model / "model.safetensors",
+                  {name: (dims, [source.gauss(0, 0.4) for _ in range(math.prod(dims))]) for name, dims in shapes.items()})
+    gguf = at / "neox.gguf"
+    done = subprocess.run([TENON, "llm", "convert", model, gguf, "--type", "F32"], capture_output=True, text=True)
+    check("neox: converted", done.returncode == 0, done.stderr)
+    factors = {f"gpt_neox.layers.0.{name}": (matrix(source, RANK, i, 0.3), matrix(source, o, RANK, 0.3))
+               for name, (o, i) in products.items()}
+    adapter = write_adapter(at / "neox_adapter", factors)
+    expected = logits(at, model, "--lora", adapter)
+    check("neox: a change is seen", differ(expected, logits(at, model)) > 0.1)
+    check("neox: as the merged weights", differ(expected, logits(at, merged(at / "neox_full", model, factors, ALPHA / RANK))) < 1e-4)
+    check("neox: an adapter with GGUF", differ(logits(at, gguf, "--lora", adapter), expected) < 1e-4)
+    back = at / "neox_back"
+    done = subprocess.run([TENON, "llm", "convert", gguf, back, "--lora", adapter], capture_output=True, text=True)
+    check("neox: converted back", done.returncode == 0, done.stderr)
+    check("neox: merged on the way back", differ(logits(at, back), expected) < 1e-4)
+    # The same training from both has the same names, and nearly the same numbers.
+    (at / "data.txt").write_text("learn this text. " * 40)
+    tuned = []
+    for name in ("neox", "neox.gguf"):
+        out = at / f"tuned_{name}"
+        done = subprocess.run([TENON, "llm", "tune", at / name, "--data", at / "data.txt", "--output", out, "--steps", "4",
+                               "--rank", str(RANK), "--learning-rate", "1e-2", "--device", "cpu"], capture_output=True, text=True)
+        check(f"neox: tune {name}", done.returncode == 0, done.stderr)
+        tuned.append(read_tensors(out / "adapter_model.safetensors"))
+    check("neox: all products learn", sorted({n.split(".lora_")[0].removeprefix("base_model.model.") for n in tuned[0]}) == sorted(factors))
+    check("neox: the same products of GGUF", tuned[0].keys() == tuned[1].keys(), tuned[1].keys())
+    off = [differ(tuned[0][n][1], tuned[1][n][1]) for n in tuned[0].keys() & tuned[1].keys()]
+    check("neox: the same numbers of GGUF", max(off) < 1e-3, max(off))
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         at = pathlib.Path(folder)
@@ -151,6 +199,7 @@ def main():
         fan = changed(at / "fan", adapter, fan_in_fan_out=True)
         check("fan_in_fan_out of a Llama", logits(at, model, "--lora", fan) == with_adapter)
         gpt2(at)
+        neox(at)
         pattern = changed(at / "pattern", adapter, alpha_pattern={"layers.0.*": 0, "layers\\.1\\..*": 0})
         check("patterns of alpha", differ(logits(at, model, "--lora", pattern), plain) < 1e-6)
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 
 #include "tenon/tenon.hpp"
 
@@ -15,9 +14,15 @@ constexpr size_t kMostNodes = 1'000'000;   // of a grammar
 constexpr size_t kMostStates = 20'000;     // at once, of a matcher
 constexpr size_t kMostFrames = 1'000'000;  // likewise
 constexpr size_t kMostPositions = 2'000;   // of one state
+constexpr size_t kMetSlots = 4'096;        // a power of two, more than all positions of a step
 constexpr size_t kMostKept = 2'000'000;    // positions of all states
 constexpr size_t kMostMasks = 256;         // kept, of a matcher
 constexpr uint32_t kMostDepth = 200;       // rules inside rules; deeper texts are not allowed
+
+uint64_t mixed(uint64_t key) {
+  key *= 0x9E3779B97F4A7C15;
+  return key ^ key >> 32;
+}
 
 }  // namespace
 
@@ -181,13 +186,33 @@ TokenTree::TokenTree(const std::vector<std::string>& tokens) : size_(tokens.size
   close_to(0);
 }
 
+GrammarMatcher::Met::Met() : slots_(kMetSlots) {}
+
+void GrammarMatcher::Met::clear() {
+  size_ = 0;
+  if (++step_ != 0) return;
+  std::ranges::fill(slots_, Slot());
+  step_ = 1;
+}
+
+bool GrammarMatcher::Met::insert(Position position) {
+  const uint64_t key = position.key();
+  for (size_t at = mixed(key);; ++at) {
+    Slot& slot = slots_[at % kMetSlots];
+    if (slot.step == step_ && slot.key == key) return false;
+    if (slot.step == step_) continue;
+    slot = {key, step_};
+    ++size_;
+    return true;
+  }
+}
+
 GrammarMatcher::GrammarMatcher(std::shared_ptr<const Grammar> grammar,
                                std::shared_ptr<const TokenTree> tokens)
     : grammar_(std::move(grammar)), tokens_(std::move(tokens)), frames_(1, Frame{0, 0, 0}) {
-  Positions closed;
-  bool complete = false;
-  close({{grammar_->starts_[0], 0}}, closed, complete);
-  start_ = at_ = intern(std::move(closed), complete);
+  pending_.push_back({grammar_->starts_[0], 0});
+  start_ = at_ = close();
+  if (start_ == kDead) start_ = at_ = intern({}, false);
 }
 
 uint32_t GrammarMatcher::push(uint32_t node, uint32_t below) {
@@ -201,23 +226,24 @@ uint32_t GrammarMatcher::push(uint32_t node, uint32_t below) {
   return fresh;
 }
 
-// Follows splits, calls and returns until each position waits for a byte.
-void GrammarMatcher::close(Positions pending, Positions& out, bool& complete) {
-  std::set<Position> seen(pending.begin(), pending.end());
+// Follows splits, calls and returns of the pending positions until each waits for a byte.
+int32_t GrammarMatcher::close() {
+  closed_.clear();
+  bool complete = false;
   const auto visit = [&](uint32_t node, uint32_t stack) {
-    if (!seen.insert({node, stack}).second) return;
-    if (seen.size() > kMostPositions)
+    if (!met_.insert({node, stack})) return;
+    if (met_.size() > kMostPositions)
       throw Error(TENON_UNSUPPORTED, "grammar: a text has more than " +
                                          std::to_string(kMostPositions) + " ways to go on");
-    pending.push_back({node, stack});
+    pending_.push_back({node, stack});
   };
-  while (!pending.empty()) {
-    const auto [at, stack] = pending.back();
-    pending.pop_back();
+  while (!pending_.empty()) {
+    const auto [at, stack] = pending_.back();
+    pending_.pop_back();
     const Grammar::Node& node = grammar_->nodes_[at];
     switch (node.op) {
       case Grammar::Op::byte:
-        if (node.low <= node.high) out.push_back({at, stack});
+        if (node.low <= node.high) closed_.push_back({at, stack});
         break;
       case Grammar::Op::split:
         visit(node.next, stack);
@@ -237,12 +263,20 @@ void GrammarMatcher::close(Positions pending, Positions& out, bool& complete) {
           visit(frames_[stack].node, frames_[stack].below);
     }
   }
-  std::sort(out.begin(), out.end());
+  if (closed_.empty() && !complete) return kDead;
+  std::sort(closed_.begin(), closed_.end());
+  return intern(closed_, complete);
 }
 
-int32_t GrammarMatcher::intern(Positions positions, bool complete) {
-  const auto found = state_index_.find({positions, complete});
-  if (found != state_index_.end()) return found->second;
+// positions: sorted.
+int32_t GrammarMatcher::intern(const Positions& positions, bool complete) {
+  uint64_t hash = complete;
+  for (const Position& p : positions) hash = mixed(hash ^ p.key());
+  const auto [first, last] = state_index_.equal_range(hash);
+  for (auto at = first; at != last; ++at) {
+    const State& known = *states_[static_cast<size_t>(at->second)];
+    if (known.complete == complete && known.positions == positions) return at->second;
+  }
   if (states_.size() >= kMostStates)
     throw Error(TENON_OUT_OF_MEMORY, "grammar: one token leads to more than " +
                                          std::to_string(kMostStates / 2) + " states");
@@ -256,24 +290,32 @@ int32_t GrammarMatcher::intern(Positions positions, bool complete) {
   state->next.fill(kUnknown);
   const auto index = static_cast<int32_t>(states_.size());
   states_.push_back(std::move(state));
-  state_index_.emplace(std::pair{std::move(positions), complete}, index);
+  state_index_.emplace(hash, index);
   return index;
 }
 
 int32_t GrammarMatcher::step(int32_t from, uint8_t byte) {
   State& state = *states_[static_cast<size_t>(from)];
-  int32_t& next = state.next[byte];
-  if (next != kUnknown) return next;
-  Positions moved, closed;
+  if (state.next[byte] != kUnknown) return state.next[byte];
+  ++steps_;
+  pending_.clear();
+  met_.clear();
+  // The bytes around this one that lead to the same state, because no range begins or ends between.
+  unsigned first = 0, last = 255;
   for (const auto& [at, stack] : state.positions) {
     const Grammar::Node& node = grammar_->nodes_[at];
-    if (node.low <= byte && byte <= node.high) moved.push_back({node.next, stack});
+    if (byte < node.low) {
+      last = std::min(last, node.low - 1u);
+    } else if (byte > node.high) {
+      first = std::max(first, node.high + 1u);
+    } else {
+      first = std::max<unsigned>(first, node.low);
+      last = std::min<unsigned>(last, node.high);
+      if (met_.insert({node.next, stack})) pending_.push_back({node.next, stack});
+    }
   }
-  std::sort(moved.begin(), moved.end());
-  moved.erase(std::unique(moved.begin(), moved.end()), moved.end());
-  bool complete = false;
-  close(std::move(moved), closed, complete);
-  next = closed.empty() && !complete ? kDead : intern(std::move(closed), complete);
+  const int32_t next = close();
+  std::fill(state.next.begin() + first, state.next.begin() + last + 1, next);
   return next;
 }
 
@@ -298,7 +340,7 @@ void GrammarMatcher::shrink() {
       positions.push_back({node, top});
     }
     std::sort(positions.begin(), positions.end());
-    return intern(std::move(positions), old.complete);
+    return intern(positions, old.complete);
   };
   start_ = kept(start_);
   at_ = kept(at_);

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -71,12 +70,15 @@ class GrammarMatcher {
   const std::vector<uint64_t>& mask();
   void reset() { at_ = start_; }
   size_t states() const { return states_.size(); }
+  size_t steps() const { return steps_; }  // from a state by some bytes; known ones do not count
 
  private:
   static constexpr int32_t kUnknown = -2, kDead = -1;
   struct Position {
     uint32_t node, stack;
-    auto operator<=>(const Position&) const = default;
+    uint64_t key() const { return uint64_t{node} << 32 | stack; }
+    bool operator==(const Position&) const = default;
+    bool operator<(const Position& other) const { return key() < other.key(); }
   };
   struct Frame {  // where a rule returns to, and the frame below
     uint32_t node, below, depth;
@@ -86,10 +88,27 @@ class GrammarMatcher {
     bool complete = false;
     std::array<int32_t, 256> next;
   };
-  using Positions = std::vector<Position>;
-  int32_t intern(Positions positions, bool complete);
+  using Positions = std::vector<Position>;  // sorted, in a state
+  // The positions that one step has met. A step starts with an empty set, so that takes no time.
+  class Met {
+   public:
+    Met();
+    void clear();
+    bool insert(Position position);  // false: it was there
+    size_t size() const { return size_; }
+
+   private:
+    struct Slot {
+      uint64_t key = 0;
+      uint32_t step = 0;  // the slot is empty in all other steps
+    };
+    std::vector<Slot> slots_;
+    uint32_t step_ = 1;
+    size_t size_ = 0;
+  };
+  int32_t intern(const Positions& positions, bool complete);
   int32_t step(int32_t state, uint8_t byte);
-  void close(Positions pending, Positions& out, bool& complete);
+  int32_t close();
   uint32_t push(uint32_t node, uint32_t below);
   void shrink();
   std::vector<uint64_t> make_mask();
@@ -99,9 +118,12 @@ class GrammarMatcher {
   std::vector<Frame> frames_;  // frames_[0]: the bottom
   std::unordered_map<uint64_t, uint32_t> frame_index_;
   std::vector<std::unique_ptr<State>> states_;
-  std::map<std::pair<Positions, bool>, int32_t> state_index_;
+  std::unordered_multimap<uint64_t, int32_t> state_index_;    // by a hash
   std::unordered_map<int32_t, std::vector<uint64_t>> masks_;  // of states: most texts stay in few
   size_t kept_ = 0;                                           // positions of the states
+  size_t steps_ = 0;
+  Met met_;
+  Positions pending_, closed_;  // of the current step
   int32_t start_ = 0, at_ = 0;
 };
 

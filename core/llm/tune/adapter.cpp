@@ -10,6 +10,7 @@
 #include "llm/files/families.hpp"
 #include "llm/files/matrix.hpp"
 #include "llm/model_folder.hpp"
+#include "llm/tune/module_name.hpp"
 
 namespace tenon::llm {
 namespace {
@@ -48,6 +49,12 @@ void reorder_factor(std::vector<float>& factor, const ModelConfig& config,
                               {d.key_heads, d.value_heads, d.key_dim, d.value_dim}, back, module);
   }
   if (!b) return;
+  if (is_qkv(module)) {
+    using files::Change;
+    const files::HeadRows rows{.heads = config.heads, .key_heads = config.kv_heads};
+    factor = back ? files::changed_back(Change::by_part, std::move(factor), dims, rows, module)
+                  : files::changed(Change::by_part, std::move(factor), dims, rows);
+  }
   // Some models turn neighbours in folders, too.
   if (!config.rope_interleaved || !files::is_permuted(config.architecture->model_type)) return;
   if (is("q_proj")) files::permute_rope(factor, dims[0], config.heads, back);
@@ -156,7 +163,7 @@ LowRank Adapters::of(const std::string& module, int64_t in, int64_t out, int64_t
   Product& p = at->second;
   if (is_new)
     for (Adapter& a : adapters_) {
-      p.ranks.push_back(a.rank(module, in, out, experts));
+      p.ranks.push_back(a.rank(module_in_folder(module), in, out, experts));
       p.rank += p.ranks.back();
     }
   return {.rank = p.rank, .scale = 1};
@@ -169,6 +176,7 @@ void Adapters::check_used() const {
 void Adapters::load(Store& store) const {
   for (const auto& [module, p] : products_) {
     if (p.rank == 0) continue;
+    const std::string name = module_in_folder(module);
     const auto in = static_cast<size_t>(p.in), out = static_cast<size_t>(p.out);
     const auto all = static_cast<size_t>(p.rank);
     const auto experts = static_cast<size_t>(std::max<int64_t>(p.experts, 1));
@@ -178,10 +186,10 @@ void Adapters::load(Store& store) const {
       for (size_t i = 0; i < adapters_.size(); ++i) {
         const auto rank = static_cast<size_t>(p.ranks[i]);
         const int64_t expert = p.experts > 0 ? static_cast<int64_t>(e) : -1;
-        std::vector<float> from_a = adapters_[i].numbers(module, false, expert);
-        std::vector<float> from_b = adapters_[i].numbers(module, true, expert);
+        std::vector<float> from_a = adapters_[i].numbers(name, false, expert);
+        std::vector<float> from_b = adapters_[i].numbers(name, true, expert);
         if (!from_a.empty()) {
-          const double scale = scales_[i] * adapters_[i].scale_of(of_expert(module, expert));
+          const double scale = scales_[i] * adapters_[i].scale_of(of_expert(name, expert));
           reorder_factor(from_a, config_, module, false, {p.ranks[i], p.in}, false);
           reorder_factor(from_b, config_, module, true, {p.out, p.ranks[i]}, false);
           std::ranges::copy(from_a, a.begin() + static_cast<ptrdiff_t>((e * all + first) * in));
@@ -192,10 +200,10 @@ void Adapters::load(Store& store) const {
         first += rank;
       }
     }
-    const auto set = [&](const std::string& name, std::vector<int64_t> dims,
+    const auto set = [&](const std::string& weight, std::vector<int64_t> dims,
                          const std::vector<float>& numbers) {
       if (p.experts > 0) dims.insert(dims.begin(), p.experts);
-      store.set(TENON_SPACE_WEIGHT, name, dims, numbers);
+      store.set(TENON_SPACE_WEIGHT, weight, dims, numbers);
     };
     set(lora_a_name(module), {p.rank, p.in}, a);
     set(lora_b_name(module), {p.out, p.rank}, b);

@@ -7,6 +7,7 @@
 
 #include "llm/files/matrix.hpp"
 #include "llm/tune/adapter.hpp"
+#include "llm/tune/module_name.hpp"
 #include "llm/tune/random.hpp"
 
 namespace tenon::llm {
@@ -25,7 +26,8 @@ constexpr std::string_view kUsual[] = {"q_proj",       "k_proj",    "v_proj",
                                        "c_fc",         "in_proj",   "x_proj",
                                        "out_proj",     "dense",     "query_key_value",
                                        "fc1",          "fc2",       "dense_h_to_4h",
-                                       "dense_4h_to_h"};
+                                       "input_linear", "fc_in",     "dense_4h_to_h",
+                                       "Wqkv",         "fc_out",    "output_linear"};
 
 std::string last_part(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
@@ -39,17 +41,18 @@ TunedAdapter::TunedAdapter(AdapterConfig config, const ModelConfig& model)
 }
 
 LowRank TunedAdapter::of(const std::string& module, int64_t in, int64_t out, int64_t experts) {
-  seen_.insert(last_part(module));
-  if (!config_.targets_module(module)) return {};
+  const std::string name = module_in_folder(module);
+  seen_.insert(last_part(name));
+  if (!config_.targets_module(name)) return {};
   products_.try_emplace(module, Product{in, out, experts});
-  return {.rank = config_.rank, .scale = config_.scale_of(module)};
+  return {.rank = config_.rank, .scale = config_.scale_of(name)};
 }
 
 void TunedAdapter::finish() {
   std::vector<std::string> kept;
   for (const std::string& target : config_.targets) {
     const bool named = std::ranges::any_of(
-        products_, [&](const auto& p) { return names_module(target, p.first); });
+        products_, [&](const auto& p) { return names_module(target, module_in_folder(p.first)); });
     if (named) kept.push_back(target);
     if (named || all_) continue;
     std::string known;
@@ -111,7 +114,7 @@ void TunedAdapter::save(const Runtime& runtime, const Store& store, const std::s
     for (int64_t e = 0; e < std::max<int64_t>(experts, 1); ++e) {
       std::vector<float> numbers(all.begin() + e * size, all.begin() + (e + 1) * size);
       reorder_factor(numbers, model_, module, b, dims, true);
-      const std::string name = of_expert(module, experts > 0 ? e : -1);
+      const std::string name = of_expert(module_in_folder(module), experts > 0 ? e : -1);
       out.set(TENON_SPACE_WEIGHT, b ? lora_b_name(name) : lora_a_name(name), dims, numbers);
     }
   });
@@ -126,7 +129,7 @@ void TunedAdapter::load(Store& store, const std::string& file) const {
                   std::vector<int64_t> dims, int64_t experts) {
     std::vector<float> all;
     for (int64_t e = 0; e < std::max<int64_t>(experts, 1); ++e) {
-      const std::string part = of_expert(module, experts > 0 ? e : -1);
+      const std::string part = of_expert(module_in_folder(module), experts > 0 ? e : -1);
       const std::string name = b ? lora_b_name(part) : lora_a_name(part);
       const auto at = tensors.find(name);
       if (at == tensors.end())

@@ -332,6 +332,26 @@ TEST_CASE("mask: exactly the tokens that the grammar accepts next") {
   }
 }
 
+TEST_CASE("mask: bytes that all ranges treat alike are one step") {
+  std::vector<std::string> tokens;
+  for (int b = 0; b < 256; ++b) tokens.emplace_back(1, static_cast<char>(b));
+  const auto tree = std::make_shared<const TokenTree>(tokens);
+  const auto grammar = compiled({regex("^.*a.{900}$")});
+  GrammarMatcher matcher(grammar, tree);
+  REQUIRE(matcher.accept(std::string(60, 'a')));
+  const size_t before = matcher.steps();
+  const std::vector<uint64_t>& mask = matcher.mask();
+  // "a", two kinds of line ends, the first bytes of longer characters, and what is between.
+  CHECK(matcher.steps() - before < 24);
+  for (unsigned b = 0; b < 256; ++b) {
+    CAPTURE(b);
+    const bool starts = b < 0x80 ? b != '\n' && b != '\r' : b >= 0xc2 && b <= 0xf4;
+    CHECK((mask[b / 64] >> (b % 64) & 1) == starts);
+    GrammarMatcher other(grammar);
+    CHECK(other.accept(std::string(60, 'a') + tokens[b]) == starts);
+  }
+}
+
 TEST_CASE("a refused token leaves the text as it was") {
   GrammarMatcher matcher(compiled({regex("abc")}));
   CHECK(matcher.accept("a"));
