@@ -6,7 +6,6 @@
 
 #include "dequant_problem.hpp"
 #include "lines.hpp"
-#include "tensor_map.hpp"
 
 namespace tenon::cuda {
 namespace {
@@ -38,143 +37,6 @@ sdk::Kernel by_lanes(BlockProblem p, CudaDevice& device) {
 bool fits_tiles(const BlockProblem& p, const CudaDevice& device) {
   return is_half(p.x.type().dtype) && p.m * p.n * p.k > 0 && device.properties().major >= 8 &&
          on_vectors(p.x) && on_vectors(p.w) && p.w.type().dtype != TENON_DTYPE_NVFP4;
-}
-
-// How the kernels on tensor cores copy 256 terms of rows of w to shared memory, in bytes, as in
-// device/dequant_spans.cuh.
-struct Spans {
-  static constexpr int64_t kTerms = 256, kVector = 16;
-  bool whole;      // all are whole vectors
-  int64_t stride;  // from row to row
-
-  explicit Spans(const BlockProblem& p) {
-    const tenon_block block = tenon_dtype_block(p.w.type().dtype);
-    const int64_t span = kTerms / block.elements * block.bytes;
-    whole = span % kVector == 0 && p.k % kTerms == 0;
-    const int64_t vectors = whole ? span / kVector : (span + 2 * kVector - 2) / kVector;
-    stride = (blocks_for((vectors - 1) * kVector, 128) * 8 + 1) * kVector;
-  }
-};
-
-constexpr int64_t kWarps = 8, kRowsOfW = 16;  // of a block of threads, of a warp
-constexpr int64_t kLeastStages = 2, kMostStages = 4;
-
-// Warps that share the terms of a row of w: as many as run at once on a large device. This decides the
-// order of a sum, so it depends on w alone.
-int64_t split_of(const BlockProblem& p) {
-  constexpr int64_t kAtOnce = 2112;
-  const int64_t spans = blocks_for(p.k, Spans::kTerms), blocks = blocks_for(p.n, kRowsOfW);
-  int64_t split = 1;
-  while (split < kWarps && 2 * split * blocks <= kAtOnce && 2 * split <= spans) split *= 2;
-  return split;
-}
-
-// The defines of what happens beside the product. Refuses what dequant_row.cu has not.
-std::vector<std::string> neighbour_defines(const BlockProblem& p) {
-  std::vector<std::string> d;
-  if (p.gamma) {
-    constexpr int64_t kVector = 8;
-    const auto norm = row_lanes(p.k / kVector, kMostOfNorm / kVector, kShortestOfNorm);
-    if (!norm || norm->lanes > 32 * kWarps || p.k % kVector != 0)
-      throw Refusal::shape("rows of " + std::to_string(p.k) +
-                           " elements are too long for a norm within a product");
-    for (const sdk::Value& v : {p.gamma, p.residual})
-      if (v && !on_vectors(v)) throw Refusal::shape("the norm's operands are not aligned");
-    d = {define("NORM", norm->lanes), define("CHUNKS", norm->chunks),
-         "GAMMA=" + type_name("gamma", p.gamma.type().dtype), define("RESIDUAL", bool(p.residual))};
-  }
-  if (p.gate != "none") {
-    if (p.n % kRowsOfW != 0)
-      throw Refusal::shape("a gate within a product takes a multiple of 16 rows of w");
-    d.push_back("GATE=" + p.gate);
-  }
-  return d;
-}
-
-// Elements of x whose sum meets one minimum of w; 0 if the format has no minimums.
-int64_t summed_elements(tenon_dtype format) {
-  switch (format) {
-    case TENON_DTYPE_Q2_K:
-      return 16;
-    case TENON_DTYPE_Q4_1:
-    case TENON_DTYPE_Q5_1:
-    case TENON_DTYPE_Q4_K:
-    case TENON_DTYPE_Q5_K:
-      return 32;
-    default:
-      return 0;
-  }
-}
-
-// How device/dequant_row.cu divides the work: a stage of shared memory has `spans` of 256 terms of each
-// of `rows` rows of w.
-struct RowPlan {
-  int64_t spans = 1, rows;
-  int64_t boxes, stride;  // boxes of a stage, bytes of a row of one: as a copy may take
-  int64_t blocks = 2;     // of threads that share a multiprocessor
-  int64_t stages;
-  uint32_t shared;  // bytes
-
-  // No stages: shared memory is too small.
-  RowPlan(const BlockProblem& p, const CudaDevice& device) {
-    constexpr int64_t kLongestBox = 2048, kReserved = 1 << 10;
-    const tenon_block block = tenon_dtype_block(p.w.type().dtype);
-    const int64_t all_spans = blocks_for(p.k, Spans::kTerms);
-    while (spans < kWarps && spans < all_spans) spans *= 2;
-    rows = kWarps / spans * kRowsOfW;
-    const int64_t bytes = spans * Spans::kTerms / block.elements * block.bytes;
-    for (boxes = 1; (stride = (bytes / boxes + 31) / 64 * 64 + 32) > kLongestBox;) boxes *= 2;
-    // x and the sums of its elements that meet minimums, and the row that a norm makes; the sums of the
-    // spans of two turns.
-    const int64_t summed = summed_elements(p.w.type().dtype);
-    const int64_t beside = p.k * 2 + (summed ? p.k / summed * 4 : 0) + (p.gamma ? p.k * 2 : 0) +
-                           2 * rows * all_spans * 4;
-    const auto stages_of = [&](int64_t sharers) {
-      const int64_t room = device.properties().shared_per_block / sharers - kReserved - beside;
-      return std::clamp<int64_t>(room / stage(), 0, kMostStages);
-    };
-    if (stages_of(blocks) < kLeastStages) blocks = 1;
-    stages = stages_of(blocks);
-    if (stages < kLeastStages) stages = 0;
-    shared = static_cast<uint32_t>(stages * stage() + beside);
-  }
-  int64_t stage() const { return boxes * rows * stride; }
-};
-
-// One row of x for each matrix, on tensor cores, with the copy engine: by device/dequant_row.cu. None
-// where rows of w are not aligned for it, or shared memory is too small.
-std::optional<sdk::Kernel> one_row(BlockProblem p, CudaDevice& device) {
-  constexpr int kCopyEngineMajor = 9;
-  constexpr int64_t kVector = 16, kColumn = 8;
-  const tenon_block block = tenon_dtype_block(p.w.type().dtype);
-  const int64_t row_bytes = p.k / block.elements * block.bytes,
-                rows_of_w = (p.grouped ? p.grouped->experts : 1) * p.n;
-  if (device.properties().major < kCopyEngineMajor || row_bytes % kVector != 0 ||
-      rows_of_w >= kNarrowIndex)
-    return {};
-  const RowPlan plan(p, device);
-  if (plan.stages == 0) return {};
-  p.defines.insert(p.defines.end(), {define("SPLIT", split_of(p)), define("SPANS", plan.spans),
-                                     define("BOXES", plan.boxes), define("STAGES", plan.stages)});
-  for (std::string& d : neighbour_defines(p)) p.defines.push_back(std::move(d));
-  const TilesOfX tiles(p, device, 1);
-  const int64_t at_once = plan.blocks * device.properties().multiprocessors;
-  const Grid grid{.blocks = std::min(blocks_for(p.n, plan.rows),
-                                     blocks_for(at_once, std::max<int64_t>(p.m, 1))),
-                  .threads = 32 * (kWarps + 2),
-                  .shared = plan.shared,
-                  .early = device.properties().early_starts};
-  p.add_defines(tiles);
-  const bool frozen = p.w.frozen() && !p.grouped;
-  const auto code = device.code(entries::dequant_row, p.defines, grid.shared);
-  // A gate takes the rows of a tile from both halves of w.
-  const int64_t box_rows = p.gate == "none" ? plan.rows : kRowsOfW / 2;
-  return p.kernel(
-      tiles, code, grid, [=](const sdk::Call& c, const Grid& g, const args::BlockProduct& a) {
-        const int64_t dims[] = {row_bytes / kColumn, rows_of_w}, strides[] = {row_bytes},
-                      box[] = {plan.stride / kColumn, box_rows};
-        code.launch(c, g, a, bytes_map(a.w, dims, strides, box), frozen);
-      });
 }
 
 // Stages of `bytes` that fit into shared memory, if `blocks` of threads share it.
@@ -302,90 +164,6 @@ sdk::Kernel wide(BlockProblem p, CudaDevice& device) {
   return kernel;
 }
 
-// Does device/dequant_rounded.cu multiply them well? Rounded to f16, scales of large levels would be too
-// small.
-bool rounds_well(const BlockProblem& p, const CudaDevice& device) {
-  constexpr int kWgmmaMajor = 9;  // later devices do not have wgmma
-  constexpr tenon_dtype kLargeLevels[] = {TENON_DTYPE_Q8_0,   TENON_DTYPE_Q8_1,
-                                          TENON_DTYPE_Q8_K,   TENON_DTYPE_IQ4_NL,
-                                          TENON_DTYPE_IQ4_XS, TENON_DTYPE_F8E4M3_128};
-  const tenon_dtype format = p.w.type().dtype;
-  const tenon_block block = tenon_dtype_block(format);
-  return device.properties().major == kWgmmaMajor && !p.grouped && p.n < kNarrowIndex &&
-         p.k / block.elements * block.bytes % 16 == 0 &&
-         (p.x.type().dtype == TENON_DTYPE_BF16 ||
-          std::ranges::find(kLargeLevels, format) == std::end(kLargeLevels));
-}
-
-// Many rows of x, whose dtype w may be rounded to: by device/dequant_rounded.cu. Parts of the terms are
-// other blocks of threads, whose sums are added last.
-std::optional<sdk::Kernel> rounded(BlockProblem p, CudaDevice& device) {
-  constexpr int64_t kTile = 128, kMostColumns = 128, kChunk = 64, kReserved = 1 << 10, kColumn = 8,
-                    kVector = 16,
-                    kFewestSpans = 4;  // of a part
-  const tenon_block block = tenon_dtype_block(p.w.type().dtype);
-  const int64_t row_bytes = p.k / block.elements * block.bytes,
-                span = Spans::kTerms / block.elements * block.bytes,
-                ahead = span % kVector == 0 ? 0 : kVector - 1,
-                stride = (span + ahead + 31) / 64 * 64 + 32,
-                columns = p.m <= 64 ? 64 : kMostColumns,
-                stage = Spans::kTerms * columns * 2 + kTile * stride,
-                stages = std::min((device.properties().shared_per_block - kReserved) / stage,
-                                  kMostStages);
-  if (stages < kLeastStages) return {};
-  const int64_t tiles = blocks_for(p.n, kTile), eights = blocks_for(p.m, columns) * columns / 8,
-                chunks = blocks_for(p.k, kChunk), blocks_y = blocks_for(p.m, columns),
-                parts = std::clamp<int64_t>(
-                    device.properties().multiprocessors / (tiles * blocks_y), 1,
-                    std::max<int64_t>(1, blocks_for(p.k, Spans::kTerms) / kFewestSpans)),
-                split = std::min<int64_t>(parts, 8);
-  const int64_t joins = tiles * (kTile / kRowsOfW) * eights;
-  if (joins >= kNarrowIndex || chunks >= kNarrowIndex) return {};
-  const bool early = device.properties().early_starts;
-  const TilesOfX of_x(p, device, columns);
-  p.add_defines(of_x);
-  std::vector<std::string> order_defines = p.defines;
-  order_defines.push_back(define("COLUMNS", columns));
-  p.defines.insert(p.defines.end(),
-                   {define("COLUMNS", columns), define("STAGES", stages), define("SPLIT", split)});
-  const Grid grid{.blocks = launchable(tiles * split),
-                  .threads = 32 * (kWarps + 1),
-                  .shared = static_cast<uint32_t>(stages * stage),
-                  .blocks_y = static_cast<uint32_t>(blocks_y),
-                  .early = early};
-  const Grid order_grid{.blocks = launchable(chunks),
-                        .threads = 256,
-                        .blocks_y = static_cast<uint32_t>(blocks_y * (columns / 64)),
-                        .early = early};
-  const Grid join_grid{
-      .blocks = launchable(blocks_for(joins, kWarps)), .threads = 32 * kWarps, .early = early};
-  uint64_t scratch = 0;
-  const uint64_t x_at =
-      take_scratch(scratch, static_cast<uint64_t>(blocks_y * chunks * kChunk * columns * 2));
-  const uint64_t parts_at = scratch;
-  if (split > 1) take_scratch(scratch, static_cast<uint64_t>(split * joins * 128 * 4));
-  const auto order = device.code(entries::dequant_columns, order_defines);
-  const auto code = device.code(entries::dequant_rounded, p.defines, grid.shared);
-  CodeFor<entries::dequant_join> join;
-  std::vector<Code> codes = {order, code};
-  if (split > 1) codes.push_back(join = device.code(entries::dequant_join, p.join_defines(split)));
-  const bool frozen = p.w.frozen();
-  sdk::Kernel kernel = kernel_of(codes, [=](const sdk::Call& c) {
-    args::BlockProduct a = p.arguments(c);
-    void* const x = scratch_at(c, x_at);
-    order.launch(c, order_grid, args::RowsToOrder{.x = a.x, .y = x, .k = p.k, .m = p.m});
-    a.x = x, a.parts = scratch_at(c, parts_at);
-    const int64_t dims[] = {row_bytes / kColumn, p.n}, strides[] = {row_bytes},
-                  box[] = {stride / kColumn, kTile};
-    code.launch(c, grid, a, bytes_map(a.w, dims, strides, box), frozen);
-    if (split > 1)
-      join.launch(c, join_grid, a, static_cast<uint32_t>(tiles * (kTile / kRowsOfW)),
-                  static_cast<uint32_t>(eights));
-  });
-  kernel.scratch = scratch;
-  return kernel;
-}
-
 // From so many rows of x for a matrix on it pays to decode w, where it may be rounded, or is not.
 constexpr int64_t kManyRows = 72;
 // From so many rows on, and up to so many, it is rounded within the product.
@@ -399,20 +177,20 @@ sdk::Kernel make_block_product(const BlockProblem& p, const std::string& compute
   const tenon_dtype x = p.x.type().dtype;
   if (p.has_neighbours()) {
     if (fits && p.m == 1)
-      if (const auto kernel = one_row(p, device)) return *kernel;
+      if (const auto kernel = one_row_product(p, device)) return *kernel;
     throw Refusal::shape("a norm or a gate within a product takes one row of halves on sm_90");
   }
   const bool may_decode =
       x == TENON_DTYPE_F32 || compute == (x == TENON_DTYPE_F16 ? "f16" : "bf16");
-  if (may_decode && fits && p.m >= kFewestRounded && p.m <= kMostRounded && rounds_well(p, device))
-    if (const auto kernel = rounded(p, device)) return *kernel;
+  if (may_decode && fits && p.m >= kFewestRounded && p.m <= kMostRounded)
+    if (const auto kernel = rounded_product(p, device)) return *kernel;
   if (may_decode && p.m >= kManyRows * matrices) try {
       return decoded_product(p, fits ? few_rows(p, device) : by_lanes(p, device), node);
     } catch (const Refusal&) {  // the product: other kernels have other limits
     }
   if (!fits) return by_lanes(p, device);
   if ((p.m == 1 && !p.grouped) || TilesOfX::alone(p))
-    if (const auto kernel = one_row(p, device)) return *kernel;
+    if (const auto kernel = one_row_product(p, device)) return *kernel;
   return p.m <= kFewRows * matrices ? few_rows(p, device) : wide(p, device);
 }
 

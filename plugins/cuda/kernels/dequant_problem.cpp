@@ -130,4 +130,34 @@ void TilesOfX::run(const sdk::Call& c, args::GroupsOfRows& groups) const {
   groups.tiles = sorted_->tiles(c), groups.order = sorted_->order(c);
 }
 
+Spans::Spans(const BlockProblem& p) {
+  const tenon_block block = tenon_dtype_block(p.w.type().dtype);
+  const int64_t span = kTerms / block.elements * block.bytes;
+  whole = span % kVector == 0 && p.k % kTerms == 0;
+  const int64_t vectors = whole ? span / kVector : (span + 2 * kVector - 2) / kVector;
+  stride = (blocks_for((vectors - 1) * kVector, 128) * 8 + 1) * kVector;
+}
+
+int64_t split_of(const BlockProblem& p) {
+  constexpr int64_t kAtOnce = 2112;
+  const int64_t spans = blocks_for(p.k, Spans::kTerms), blocks = blocks_for(p.n, kRowsOfW);
+  int64_t split = 1;
+  while (split < kWarps && 2 * split * blocks <= kAtOnce && 2 * split <= spans) split *= 2;
+  return split;
+}
+
+int64_t summed_elements(tenon_dtype format) {
+  switch (format) {
+    case TENON_DTYPE_Q2_K:
+      return 16;
+    case TENON_DTYPE_Q4_1:
+    case TENON_DTYPE_Q5_1:
+    case TENON_DTYPE_Q4_K:
+    case TENON_DTYPE_Q5_K:
+      return 32;
+    default:
+      return 0;
+  }
+}
+
 }  // namespace tenon::cuda

@@ -71,6 +71,34 @@ class TilesOfX {
   std::optional<RowGroups> sorted_;
 };
 
+// How the kernels on tensor cores copy 256 terms of rows of w to shared memory, in bytes, as in
+// device/dequant_spans.cuh.
+struct Spans {
+  static constexpr int64_t kTerms = 256, kVector = 16;
+  bool whole;      // all are whole vectors
+  int64_t stride;  // from row to row
+
+  explicit Spans(const BlockProblem& p);
+};
+
+// Of kernels on tensor cores: warps of a block of threads, rows of w of a warp, and stages of shared
+// memory.
+constexpr int64_t kWarps = 8, kRowsOfW = 16;
+constexpr int64_t kLeastStages = 2, kMostStages = 4;
+
+// Warps that share the terms of a row of w: as many as run at once on a large device. This decides the
+// order of a sum, so it depends on w alone.
+int64_t split_of(const BlockProblem& p);
+// Elements of x whose sum meets one minimum of w; 0 if the format has no minimums.
+int64_t summed_elements(tenon_dtype format);
+
+// One row of x for each matrix, on tensor cores, with the copy engine: by device/dequant_row.cu. None
+// where rows of w are not aligned for it, or shared memory is too small.
+std::optional<sdk::Kernel> one_row_product(BlockProblem p, CudaDevice& device);
+// Many rows of x, whose dtype w is rounded to within the product: by device/dequant_rounded.cu. None
+// where that has no kernel, or would not round well.
+std::optional<sdk::Kernel> rounded_product(BlockProblem p, CudaDevice& device);
+
 // Many rows of x: w is decoded to x's dtype, and a product of floats follows. Where memory is too short
 // for that, `otherwise`. Throws sdk::Refusal if w is too large.
 sdk::Kernel decoded_product(const BlockProblem& p, sdk::Kernel otherwise, const sdk::Node& node);
