@@ -25,12 +25,13 @@ constexpr int kSpanQuads = kSpanBlocks * kQuads, kLaneQuads = kSpanQuads / 4;
 constexpr int kVector = 16, kAhead = kSpanBytes % kVector == 0 ? 0 : kVector - 1;
 constexpr int kStride = (kSpanBytes + kAhead + 31) / 64 * 64 + 32;
 constexpr int kColumn = 8;  // bytes of an element of w, for the copy engine
+// In bytes of a row of w.
 __device__ inline i64 begin_of_span(u32 span) { return (i64)span * kSpanBytes; }
 constexpr int kChunk = 64, kChunkBytes = kChunk * COLUMNS * 2, kChunks = kSpan / kChunk;
 constexpr int kOfX = kChunks * kChunkBytes, kStage = kOfX + kRows * kStride;
 constexpr int kEights = COLUMNS / 8;
 
-// Two elements, of two levels.
+// Two elements of w from their levels.
 __device__ inline u32 scaled(u32 levels, u32 scale, [[maybe_unused]] u32 add, f16) {
   u32 y;
   if constexpr (kAdds)

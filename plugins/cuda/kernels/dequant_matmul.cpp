@@ -39,13 +39,6 @@ bool fits_tiles(const BlockProblem& p, const CudaDevice& device) {
          on_vectors(p.x) && on_vectors(p.w) && p.w.type().dtype != TENON_DTYPE_NVFP4;
 }
 
-// Stages of `bytes` that fit into shared memory, if `blocks` of threads share it.
-int64_t stages_that_fit(const CudaDevice& device, int64_t blocks, int64_t bytes) {
-  constexpr int64_t kReserved = 1 << 10;
-  const int64_t room = device.properties().shared_per_block / blocks - kReserved;
-  return std::min(room / bytes, kMostStages);
-}
-
 // Few rows of x for each matrix, on tensor cores. Right for any number of them.
 sdk::Kernel few_rows(BlockProblem p, CudaDevice& device) {
   const Spans spans(p);

@@ -146,6 +146,12 @@ int64_t split_of(const BlockProblem& p) {
   return split;
 }
 
+int64_t stages_that_fit(const CudaDevice& device, int64_t blocks, int64_t bytes, int64_t beside) {
+  constexpr int64_t kReserved = 1 << 10;
+  const int64_t room = device.properties().shared_per_block / blocks - kReserved - beside;
+  return std::min(room / bytes, kMostStages);
+}
+
 int64_t summed_elements(tenon_dtype format) {
   switch (format) {
     case TENON_DTYPE_Q2_K:

@@ -89,6 +89,10 @@ constexpr int64_t kLeastStages = 2, kMostStages = 4;
 // Warps that share the terms of a row of w: as many as run at once on a large device. This decides the
 // order of a sum, so it depends on w alone.
 int64_t split_of(const BlockProblem& p);
+// Stages of `bytes` that fit into shared memory next to `beside` bytes, if `blocks` of threads share it;
+// at most kMostStages. Not positive: none does.
+int64_t stages_that_fit(const CudaDevice& device, int64_t blocks, int64_t bytes,
+                        int64_t beside = 0);
 // Elements of x whose sum meets one minimum of w; 0 if the format has no minimums.
 int64_t summed_elements(tenon_dtype format);
 

@@ -30,8 +30,7 @@ bool rounds_well(const BlockProblem& p, const CudaDevice& device) {
 // Parts of the terms are other blocks of threads, whose sums are added last.
 std::optional<sdk::Kernel> rounded_product(BlockProblem p, CudaDevice& device) {
   if (!rounds_well(p, device)) return {};
-  constexpr int64_t kTile = 128, kMostColumns = 128, kChunk = 64, kReserved = 1 << 10, kColumn = 8,
-                    kVector = 16,
+  constexpr int64_t kTile = 128, kMostColumns = 128, kChunk = 64, kColumn = 8, kVector = 16,
                     kFewestSpans = 4;  // of a part
   const tenon_block block = tenon_dtype_block(p.w.type().dtype);
   const int64_t row_bytes = p.k / block.elements * block.bytes,
@@ -40,8 +39,7 @@ std::optional<sdk::Kernel> rounded_product(BlockProblem p, CudaDevice& device) {
                 stride = (span + ahead + 31) / 64 * 64 + 32,
                 columns = p.m <= 64 ? 64 : kMostColumns,
                 stage = Spans::kTerms * columns * 2 + kTile * stride,
-                stages = std::min((device.properties().shared_per_block - kReserved) / stage,
-                                  kMostStages);
+                stages = stages_that_fit(device, 1, stage);
   if (stages < kLeastStages) return {};
   const int64_t tiles = blocks_for(p.n, kTile), eights = blocks_for(p.m, columns) * columns / 8,
                 chunks = blocks_for(p.k, kChunk), blocks_y = blocks_for(p.m, columns),

@@ -45,7 +45,7 @@ struct RowPlan {
 
   // No stages: shared memory is too small.
   RowPlan(const BlockProblem& p, const CudaDevice& device) {
-    constexpr int64_t kLongestBox = 2048, kReserved = 1 << 10;
+    constexpr int64_t kLongestBox = 2048;
     const tenon_block block = tenon_dtype_block(p.w.type().dtype);
     const int64_t all_spans = blocks_for(p.k, Spans::kTerms);
     while (spans < kWarps && spans < all_spans) spans *= 2;
@@ -58,8 +58,7 @@ struct RowPlan {
     const int64_t beside = p.k * 2 + (summed ? p.k / summed * 4 : 0) + (p.gamma ? p.k * 2 : 0) +
                            2 * rows * all_spans * 4;
     const auto stages_of = [&](int64_t sharers) {
-      const int64_t room = device.properties().shared_per_block / sharers - kReserved - beside;
-      return std::clamp<int64_t>(room / stage(), 0, kMostStages);
+      return stages_that_fit(device, sharers, stage(), beside);
     };
     if (stages_of(blocks) < kLeastStages) blocks = 1;
     stages = stages_of(blocks);
