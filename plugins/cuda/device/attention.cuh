@@ -22,6 +22,7 @@ struct RowPlace {
 };
 struct Head {  // batch and key head
   i32 batch, k_head;
+  __device__ Head(i32 batch, i32 k_head) : batch(batch), k_head(k_head) {}
   __device__ Head(const Attention& p, i32 index) : batch(index / p.k_heads), k_head(index % p.k_heads) {}
   __device__ RowPlace row(const Attention& p, i32 r) const {
     return {k_head * p.group + r % p.group, r / p.group};

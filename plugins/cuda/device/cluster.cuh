@@ -27,3 +27,14 @@ __device__ inline void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 #endif
 }
+
+// What lies in shared memory at `here`, in block `rank` of the cluster. It may be read once the blocks have
+// passed a barrier, and none of them may end before another one.
+template <class E>
+__device__ inline const E* in_block(const E* here, [[maybe_unused]] int rank) {
+  const E* there = here;
+#if __CUDA_ARCH__ >= 900 && CLUSTER > 1
+  asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(here), "r"(rank));
+#endif
+  return there;
+}

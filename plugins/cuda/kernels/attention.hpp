@@ -69,15 +69,15 @@ struct AttentionChoice {
   int64_t blocks_wanted = 0;  // on each multiprocessor; 0: the text cannot split the keys
   int64_t cluster = 1;        // blocks that could join their sums; 1: the text cannot
   bool in_turn = false;       // splits take tiles of keys in turn, not ranges
+  int64_t tile = args::kSplitStep;  // keys of a tile
   int split_define(const AttentionArguments& a) const {
     return a.splits == 1 ? 0 : in_turn ? 2 : 1;
   }
 
   int64_t blocks(const AttentionProblem& p) const { return p.heads() * blocks_for(p.rows(), rows); }
 };
-// attention_decode.cu. beside: elements of shared memory for more rows of queries, keys or values.
-std::optional<AttentionChoice> decode_choice(const AttentionProblem& p, const Properties& device,
-                                             int64_t beside = 0);
+// attention_decode.cu.
+std::optional<AttentionChoice> decode_choice(const AttentionProblem& p, const Properties& device);
 // Splits the keys among blocks, where query rows give too few of them. Returns how many blocks of a
 // cluster join their sums: all splits, or 1, and then attention_merge.cu does.
 int64_t split_keys(AttentionArguments& a, const AttentionChoice& choice, const AttentionProblem& p,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of few query rows by attention_decode.cu, and decode_attention, which is that for one
+// Attention of few query rows by attention_decode.cu, and decode_attention, which is attention of one
 // token of each sequence, with its rope and its rows of the caches in the same launch.
 #include <algorithm>
 
@@ -17,16 +17,14 @@ constexpr int64_t kMostCluster = 8;  // as many blocks as any device takes in a 
 }  // namespace
 
 // Bound by copies, so a block has many of them in flight.
-std::optional<AttentionChoice> decode_choice(const AttentionProblem& p, const Properties& device,
-                                             int64_t beside) {
+std::optional<AttentionChoice> decode_choice(const AttentionProblem& p, const Properties& device) {
   constexpr int64_t kRows = 16, kKeys = 16, kWarps = 4, kWidest = 128;
   if (!p.mma || !p.wide || p.rows() > kRows ||
       std::max(p.arguments.dim, p.arguments.v_dim) > kWidest)
     return {};
   for (const int64_t stages : {3, 2}) {
     const int64_t keys = stages * kKeys * 2 * (p.padded_dim + 8 + p.padded_v_dim + 8),
-                  sums = kRows * 4 * (p.padded_v_dim + 2),
-                  shared = kWarps * std::max(keys, sums) + 2 * beside;
+                  sums = kRows * 4 * (p.padded_v_dim + 2), shared = kWarps * std::max(keys, sums);
     if (shared > device.shared_per_block) continue;
     AttentionChoice c{.entry = &entries::attention_decode, .rows = kRows, .shared = shared};
     // With one block on a multiprocessor, more splits only cost time.
@@ -48,7 +46,7 @@ int64_t split_keys(AttentionArguments& a, const AttentionChoice& choice, const A
   if (blocks == 0) return 1;
   // In a cluster, as few as a tile. A launch less is worth more than some idle multiprocessors.
   const int64_t in_cluster =
-      std::min({choice.cluster, 2 * wanted / blocks, blocks_for(a.k_len, args::kSplitStep)});
+      std::min({choice.cluster, 2 * wanted / blocks, blocks_for(a.k_len, choice.tile)});
   if (in_cluster > 1 && 3 * choice.cluster * blocks >= wanted) {
     a.splits = static_cast<int32_t>(in_cluster);
     return a.splits;
@@ -90,10 +88,18 @@ class FourAxes {
   sdk::Value value_{};
 };
 
-// From entry to entry, from head to head, from element to element.
+// From entry to entry, from head to head; there is one step.
 AttentionStrides strides_of(const sdk::Value& v) {
   const sdk::Dims& s = v.type().strides;
-  return {s[0], s[1], s[2]};
+  return {.batch = s[0], .head = s[1], .step = 0};
+}
+// Are its heads, wherever they lie, whole vectors?
+bool has_vectors(const sdk::Value& v) {
+  constexpr int64_t kBytes = 16, kElements = 8;
+  const sdk::Type& t = v.type();
+  const bool next = t.dims[2] == 1 || t.strides[2] == 1;
+  return next && v.alignment() >= kBytes && t.strides[0] % kElements == 0 &&
+         t.strides[1] % kElements == 0;
 }
 
 AttentionProblem problem_of(const sdk::op::decode_attention& n, CudaDevice& device) {
@@ -103,8 +109,7 @@ AttentionProblem problem_of(const sdk::op::decode_attention& n, CudaDevice& devi
   const uint64_t of_keys = n.k_cache.alignment(), of_values = n.v_cache.alignment();
   const FourAxes keys(n.k_cache, {count, size, k[1], k[2]}, of_keys),
       values(n.v_cache, {count, size, v[1], v[2]}, of_values),
-      // Read element by element, so that they may lie anywhere.
-      queries(n.q, {q[0], 1, q[1], q[2]}, of_keys);
+      queries(n.q, {q[0], 1, q[1], q[2]}, n.q.alignment());
   sdk::op::attention a{};
   a.layout = "bshd", a.scale = n.scale, a.softcap = n.softcap, a.causal = true;
   a.left_window = n.left_window;
@@ -159,6 +164,25 @@ std::function<std::string(const sdk::BadData&)> text_of(const sdk::op::decode_at
   };
 }
 
+void add_rope(const sdk::op::decode_attention& n, int64_t dim, args::DecodeAttention& to,
+              std::vector<std::string>& defines) {
+  if (!n.cos) {
+    defines.insert(defines.end(), {"ROPE=0", "HALF=0"});
+    return;
+  }
+  constexpr int64_t kPiece = 8, kVector = 16;
+  const int64_t half = (n.n_rot == 0 ? dim : n.n_rot) / 2;
+  const bool in_pieces =
+      half % kPiece == 0 && n.cos.alignment() >= kVector && n.sin.alignment() >= kVector;
+  if (!n.interleaved && !in_pieces)
+    throw Refusal::shape(
+        "decoding turns halves of a multiple of 8 elements, by tables that lie on "
+        "16 bytes");
+  to.table_rows = n.cos.type().dims[0];
+  defines.insert(defines.end(), {define("ROPE", n.interleaved ? 2 : 1), define("HALF", half),
+                                 "IDS=" + type_name("position_ids", n.position_ids.type().dtype)});
+}
+
 }  // namespace
 
 sdk::Kernel make_decode_attention(const sdk::op::decode_attention& n, const sdk::Node& node) {
@@ -175,44 +199,48 @@ sdk::Kernel make_decode_attention(const sdk::op::decode_attention& n, const sdk:
   Decode d;
   d.p = problem_of(n, device);
   AttentionProblem& p = d.p;
-  // Rows of queries, the key and the value, with eight elements more.
-  constexpr int64_t kRows = 16;
-  const int64_t beside = (kRows + 1) * (p.padded_dim + 8) + p.padded_v_dim + 8;
-  std::optional<AttentionChoice> choice = decode_choice(p, properties, beside);
-  if (!choice)
+  constexpr int64_t kWidest = 128, kMostHeads = 16;
+  const bool wide = p.wide && has_vectors(n.q) && has_vectors(n.k) && has_vectors(n.v);
+  if (!wide || std::max(p.arguments.dim, p.arguments.v_dim) > kWidest || p.arguments.v_dim == 0 ||
+      p.rows() > kMostHeads)
     throw Refusal::shape(
         "decoding takes halves on compute capability 8.0 and later, heads of at most 128 elements "
-        "(a multiple of 8), and at most 16 query heads for a key head");
+        "(a multiple of 8) that lie on 16 bytes, and at most 16 query heads for a key head");
   AttentionArguments& a = p.arguments;
   if (a.group == 0 && p.heads() > 0)
     throw Refusal::shape("no query rows beside which keys are appended");
-  const int64_t cluster = split_keys(a, *choice, p, properties);
-  const int64_t blocks = choice->blocks(p) * a.splits;
+  // With few heads, the keys of each are shared by many warps.
+  constexpr int64_t kWarpKeys = 16;
+  const int64_t warps = 8 * p.heads() <= 2 * properties.multiprocessors && a.group <= 8 ? 8 : 4;
+  const AttentionChoice choice{.rows = kMostHeads,
+                               .blocks_wanted = 1,
+                               .cluster = properties.major >= kClusterMajor ? kMostCluster : 1,
+                               .tile = warps * kWarpKeys};
+  const int64_t cluster = split_keys(a, choice, p, properties);
+  // The kernel names keys of the next two turns.
+  if (a.k_len + 3 * choice.tile * a.splits >= kNarrowIndex)
+    throw Refusal::shape("too many keys for numbers of 32 bits");
+  const int64_t blocks = p.heads() * a.splits;
   if (blocks >= kNarrowIndex) throw Refusal::shape("too many query rows for one launch");
   args::DecodeAttention& to = d.arguments;
   to.new_k = strides_of(n.k), to.new_v = strides_of(n.v);
   to.attention.q_strides = strides_of(n.q);
   to.cache_rows = n.k_cache.type().dims[0];
-  choice->defines.insert(choice->defines.end(),
-                         {define("SPLIT", choice->split_define(a)), define("CLUSTER", cluster),
-                          "ROWS=" + type_name("rows", n.rows.type().dtype),
-                          define("ROPE", !n.cos          ? 0
-                                         : n.interleaved ? 2
-                                                         : 1)});
-  if (n.cos) {
-    to.half = static_cast<int32_t>((n.n_rot == 0 ? a.dim : n.n_rot) / 2);
-    to.table_rows = n.cos.type().dims[0];
-    choice->defines.push_back("IDS=" + type_name("position_ids", n.position_ids.type().dtype));
-  }
+  std::vector<std::string> defines = p.defines;
+  defines.insert(defines.end(),
+                 {define("DIM", a.dim), define("V_DIM", a.v_dim),
+                  define("GROUP", std::max(a.group, 1)), define("K_HEADS", std::max(a.k_heads, 1)),
+                  define("SPLITS", a.splits), define("WARPS", warps), define("CLUSTER", cluster),
+                  "ROWS=" + type_name("rows", n.rows.type().dtype)});
+  add_rope(n, a.dim, to, defines);
   d.k = n.k.position(), d.v = n.v.position(), d.rows = n.rows.position();
   d.cosines = n.cos.position(), d.sines = n.sin.position(), d.ids = n.position_ids.position();
   d.k_cache = n.k_cache.position(), d.v_cache = n.v_cache.position();
   d.k_bytes = n.k_cache.type().bytes(), d.v_bytes = n.v_cache.type().bytes();
   d.grid = {.blocks = blocks,
-            .threads = choice->threads,
-            .shared = static_cast<uint32_t>(choice->shared),
+            .threads = static_cast<uint32_t>(32 * warps),
             .early = properties.early_starts};
-  d.code = device.code(entries::decode_attention, choice->defines, d.grid.shared);
+  d.code = device.code(entries::decode_attention, defines);
   std::vector<Code> codes = {d.code};
   d.merges = a.splits > cluster;
   if (d.merges) codes.push_back(d.merge = device.code(entries::attention_merge, p.merge_defines()));

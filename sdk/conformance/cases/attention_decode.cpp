@@ -171,6 +171,27 @@ std::vector<Form> long_forms() {
              .keys = 4096,
              .past = {4000, 300},
              .left = 1111});
+  // Of many heads each has fewer warps, and then no splits.
+  std::vector<int64_t> lengths;
+  for (int64_t e = 0; e < 20; ++e) lengths.push_back(e * 37 % 130);
+  add_split({.id = "many-heads",
+             .sentence = "130 keys, 20 sequences, two key heads",
+             .heads = 8,
+             .dim = 128,
+             .v_dim = 128,
+             .keys = 130,
+             .past = lengths,
+             .block = 26});
+  for (int64_t& length : lengths) length += 70;
+  add_split({.id = "many-more-heads",
+             .sentence = "200 keys, 20 sequences, seven key heads",
+             .heads = 14,
+             .k_heads = 7,
+             .dim = 32,
+             .v_dim = 32,
+             .keys = 200,
+             .past = lengths,
+             .narrow = true});
   add_split({.id = "blocks",
              .sentence = "many blocks of 96 keys",
              .heads = 8,
