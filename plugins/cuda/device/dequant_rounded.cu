@@ -1,11 +1,11 @@
-//variant: FORMAT=12 ALIGN=16 TYPE=f16 COLUMNS=64 STAGES=4 SPLIT=1 BIAS=f32 GROUPS=0
-//variant: FORMAT=14 ALIGN=16 TYPE=bf16 COLUMNS=128 STAGES=2 SPLIT=4 BIAS=bf16 GROUPS=0
-//variant: FORMAT=8 ALIGN=16 TYPE=f16 COLUMNS=64 STAGES=3 SPLIT=2 BIAS=f32 GROUPS=0
-//variant: FORMAT=128 ALIGN=16 TYPE=bf16 COLUMNS=128 STAGES=2 SPLIT=1 BIAS=f32 GROUPS=0
+//variant: FORMAT=12 ALIGN=16 TYPE=f16 WARPGROUPS=4 COLUMNS=64 STAGES=3 SPLIT=1 BIAS=f32 GROUPS=0
+//variant: FORMAT=14 ALIGN=16 TYPE=bf16 WARPGROUPS=2 COLUMNS=128 STAGES=2 SPLIT=4 BIAS=bf16 GROUPS=0
+//variant: FORMAT=8 ALIGN=16 TYPE=f16 WARPGROUPS=2 COLUMNS=64 STAGES=3 SPLIT=2 BIAS=f32 GROUPS=0
+//variant: FORMAT=128 ALIGN=16 TYPE=bf16 WARPGROUPS=2 COLUMNS=128 STAGES=2 SPLIT=1 BIAS=f32 GROUPS=0
 // SPDX-License-Identifier: Apache-2.0
 // dequant_matmul of many rows of x, where w may be rounded to their dtype: scales are rounded, and
-// then elements, so that products of whole rows add up on tensor cores (wgmma). A warpgroup has 64
-// rows of w, whose elements are made in registers; COLUMNS rows of x, in the order of
+// then elements, so that products of whole rows add up on tensor cores (wgmma). Each of WARPGROUPS has
+// 64 rows of w, whose elements are made in registers; COLUMNS rows of x, in the order of
 // dequant_columns.cu, and blocks of w come to shared memory by the copy engine, STAGES times 256
 // terms. Of the terms there are SPLIT parts; a block of threads has one, and dequant_join.cu adds them.
 // frozen: no kernel of the program writes w. Its first stages are copied while the kernel before is
@@ -17,7 +17,7 @@
 #include "wgmma.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-constexpr int kGroupsOfWarps = 2, kRows = 64 * kGroupsOfWarps, kWarps = 4 * kGroupsOfWarps;
+constexpr int kRows = 64 * WARPGROUPS, kWarps = 4 * WARPGROUPS;
 constexpr int kSpan = 256, kSpanBlocks = kSpan / kElements, kSpanBytes = kSpanBlocks * kBytes;
 constexpr int kSpanQuads = kSpanBlocks * kQuads, kLaneQuads = kSpanQuads / 4;
 // The copy engine takes whole vectors: a span may begin anywhere in its first one. Rows of w begin
