@@ -16,12 +16,22 @@ Kernel make_arg(const sdk::Type& x, int64_t axis, bool last, bool greatest, cons
   CudaDevice& device = device_of(node);
   const Walk walk =
       walk_of(lines, element_bytes(x.dtype), 0, 0, device.properties().multiprocessors);
+  // Blocks of a cluster share a long line, where lines are few.
+  constexpr int kClusterMajor = 9;
+  constexpr int64_t kMostBlocks = 8, kWholeBlock = 1024;  // lanes
+  constexpr int64_t kLongest = 1 << 14;                   // part of a block
+  int64_t cluster = 1;
+  if (device.properties().major >= kClusterMajor && walk.lanes == kWholeBlock)
+    while (cluster < kMostBlocks && lines.length / cluster > kLongest &&
+           cluster * lines.count() <= device.properties().multiprocessors)
+      cluster *= 2;
   const auto code =
-      device.code(entries::argmax, {"TYPE=" + type_name("x", x.dtype), define("LANES", walk.lanes),
-                                    define("GREATEST", greatest), define("LAST", last)});
+      device.code(entries::argmax,
+                  {"TYPE=" + type_name("x", x.dtype), define("LANES", walk.lanes),
+                   define("GREATEST", greatest), define("LAST", last), define("CLUSTER", cluster)});
   return kernel_of(
       {code},
-      [code, grid = line_grid(lines.count(), walk.lanes),
+      [code, grid = line_grid(lines.count() * cluster, walk.lanes),
        shape = args::ArgShape{lines.count(), lines.inner, static_cast<uint32_t>(lines.length)}](
           const sdk::Call& c) { code.launch(c, grid, c.inputs[0], c.outputs[0], shape); });
 }

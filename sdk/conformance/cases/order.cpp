@@ -75,6 +75,26 @@ void arg_rows(Suite& s, const std::string& name) {
                                           .x = b.input("columns", {9000, 1}, Fill::list(x))}));
              b.expect("columns", {4099});
            }});
+    // Rows that blocks of a device share.
+    s.add({.id = name + "-wide" + select,
+           .sentence = name + ": ties, and several NaN, far apart in rows of 140007 elements",
+           .build = [=](CaseBuilder& b) {
+             constexpr int64_t kLength = 140007;
+             const bool greatest = std::is_same_v<Op, op::argmax>;
+             std::vector<double> ties(kLength), nans(kLength);
+             for (int64_t i = 0; i < kLength; ++i)
+               ties[i] = nans[i] = static_cast<double>(i % 5) - 2;
+             for (const int64_t i : {int64_t{17502}, int64_t{70003}, kLength - 1})
+               ties[i] = greatest ? 3 : -3;
+             for (const int64_t i : {int64_t{52503}, int64_t{52504}, int64_t{122505}})
+               nans[i] = kNan;
+             b.output("ties", b.add(Op{.select_last = last,
+                                       .x = b.input("ties", {1, kLength}, Fill::list(ties))}));
+             b.expect("ties", {last ? kLength - 1.0 : 17502.0});
+             b.output("nans", b.add(Op{.select_last = last,
+                                       .x = b.input("nans", {1, kLength}, Fill::list(nans))}));
+             b.expect("nans", {52503});
+           }});
   }
   s.add({.id = name + "-int",
          .sentence = name + " of integers",
