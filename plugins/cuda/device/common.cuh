@@ -12,7 +12,7 @@ __device__ inline void report(const ErrorSink& sink, u32 code, u64 index) {
 }
 
 // For kernels that are launched as Grid::early: all that was launched before has ended at
-// await_earlier. Before it nothing is written; read is nothing that the kernel in front writes, nor,
+// await_earlier. Before it nothing is written; read are frozen weights, and nothing that the kernel in front writes, nor,
 // where that one was launched early itself, any before it.
 __device__ inline void await_earlier() {
 #if __CUDA_ARCH__ >= 900

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// matmul, linear and batch_linear: from a node's shapes to a batch of products, which cuBLASLt
-// computes where it can, else our own tiles. What cuBLASLt cannot do after a product is a kernel
-// over its sums.
+// matmul, linear and batch_linear: from a node's shapes to a batch of products. Of some shapes our own
+// kernels are faster; of others cuBLASLt computes what it can, else our own tiles. What cuBLASLt cannot
+// do after a product is a kernel over its sums.
 #include "matmul.hpp"
 
 #include <algorithm>
@@ -99,7 +99,7 @@ ProductProblem problem_of(const Attributes& at, const sdk::Value& a, const sdk::
   p.lda = left.ld, p.ldb = right.ld;
   p.trans_a = at.trans_a && a.type().rank > 1, p.trans_b = at.trans_b && b.type().rank > 1;
   p.alpha = at.alpha, p.tf32 = at.precision == "tf32";
-  p.a_alignment = a.alignment(), p.b_alignment = b.alignment();
+  p.a_alignment = a.alignment(), p.b_alignment = b.alignment(), p.frozen = b.frozen();
   const sdk::Type of_a = batch_type(left), of_b = batch_type(right);
   const Loop loop = make_loop(batch, {&of_a, &of_b});
   if (loop.count != 1)
@@ -177,6 +177,16 @@ Kernel make_product(const Node& node, const ProductProblem& p, const ProductPlac
         kernel_of({dots.code()}, [dots, places](const sdk::Call& c) { dots.run(c, places.of(c)); });
     kernel.cost = p.seconds();
     return kernel;
+  }
+  if (RowProduct::takes(device, p)) {
+    try {
+      const RowProduct row(device, p);
+      kernel =
+          kernel_of({row.code()}, [row, places](const sdk::Call& c) { row.run(c, places.of(c)); });
+      kernel.cost = p.seconds();
+      return kernel;
+    } catch (const Refusal&) {  // no compiler: the library may have it
+    }
   }
   // Our own tiles stand in where the library knows no algorithm. Without code of them and without
   // a compiler the product is claimed only if the library surely has one.

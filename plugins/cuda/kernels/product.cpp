@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the kernel of matmul.cu, or hands the product to cuBLASLt.
+// Products by our own kernels: matmul.cu, dots.cu, matmul_row.cu.
 #include "product.hpp"
 
 #include <algorithm>
@@ -137,6 +137,49 @@ DotsProduct::DotsProduct(CudaDevice& device, const ProductProblem& problem) : pr
 
 void DotsProduct::run(const sdk::Call& call, const ProductPointers& p) const {
   code_.launch(call, grid_, arguments_of(problem_, p));
+}
+
+namespace {
+
+// Of device/matmul_row.cu.
+constexpr int64_t kRowsOfTile = 8, kRowStage = kRowsOfTile * 1024 * 2,
+                  kLeastRowStages = 4;  // bytes
+// As many as fit with a. They take more than half of the shared memory, so a multiprocessor has one
+// block: of a kernel that begins early, one could have two, and another none.
+int64_t row_stages(const CudaDevice& device, int64_t k) {
+  constexpr int64_t kMost = 8, kBarriers = 2 * 8 * kMost;
+  return std::min(kMost, (device.properties().shared_per_block - kBarriers - 2 * k) / kRowStage);
+}
+
+}  // namespace
+
+bool RowProduct::takes(const CudaDevice& device, const ProductProblem& p) {
+  // Less is in the cache, or not worth a launch that keeps all multiprocessors.
+  constexpr int64_t kFewest = int64_t{1} << 21;  // elements of b
+  constexpr int kCopyEngineMajor = 9;
+  return device.properties().major >= kCopyEngineMajor && is_half(p.a) && p.a == p.b &&
+         p.sum == TENON_DTYPE_F32 && !p.trans_a && p.trans_b && p.batch.empty() && p.m == 1 &&
+         p.n < kNarrowIndex && p.ldb == p.k && p.k % kElements == 0 && p.a_alignment >= kBytes &&
+         p.b_alignment >= kBytes && p.n * p.k >= kFewest &&
+         row_stages(device, p.k) >= kLeastRowStages;
+}
+
+RowProduct::RowProduct(CudaDevice& device, const ProductProblem& problem) : problem_(problem) {
+  const int64_t stages = row_stages(device, problem.k);
+  std::vector<std::string> d = finish_defines(problem);
+  if (problem.alpha != 1) d.emplace_back("ALPHA=1");
+  d.insert(d.end(), {"TYPE=" + type_name("a", problem.a), "TY=" + type_name("y", problem.y),
+                     define("STAGES", stages)});
+  grid_ = {.blocks = std::min<int64_t>(blocks_for(problem.n, kRowsOfTile),
+                                       device.properties().multiprocessors),
+           .threads = static_cast<uint32_t>(32 * (kRowsOfTile + 1)),
+           .shared = static_cast<uint32_t>(stages * kRowStage + 2 * problem.k),
+           .early = device.properties().early_starts};
+  code_ = device.code(entries::matmul_row, d, grid_.shared);
+}
+
+void RowProduct::run(const sdk::Call& call, const ProductPointers& p) const {
+  code_.launch(call, grid_, arguments_of(problem_, p), problem_.frozen);
 }
 
 ProductFinish::ProductFinish(CudaDevice& device, const ProductProblem& problem)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of matrices with what follows them, y = act(alpha·a·b + bias) + residual, as kernels see
-// them: by our own tiles (device/matmul.cu), or by cuBLASLt (blas_product).
+// them: by our own kernels, or by cuBLASLt (blas_product).
 #pragma once
 
 #include <string>
@@ -21,6 +21,7 @@ struct ProductProblem {
   bool trans_a = false, trans_b = false, tf32 = false;
   double alpha = 1;
   uint64_t a_alignment = 0, b_alignment = 0;           // bytes
+  bool frozen = false;                                 // nothing writes b
   std::vector<int64_t> batch{}, a_steps{}, b_steps{};  // outermost first
   // What follows; NONE and empty where absent.
   tenon_dtype bias = TENON_DTYPE_NONE, residual = TENON_DTYPE_NONE;
@@ -75,6 +76,20 @@ class DotsProduct {
  private:
   ProductProblem problem_;
   CodeFor<entries::dots> code_;
+  Grid grid_;
+};
+
+// One row of halves and a large transposed b: from sm_90 on, by the copy engine (device/matmul_row.cu).
+class RowProduct {
+ public:
+  static bool takes(const CudaDevice& device, const ProductProblem& p);
+  RowProduct(CudaDevice& device, const ProductProblem& problem);
+  Code code() const { return code_; }
+  void run(const sdk::Call& call, const ProductPointers& p) const;
+
+ private:
+  ProductProblem problem_;
+  CodeFor<entries::matmul_row> code_;
   Grid grid_;
 };
 

@@ -122,6 +122,24 @@ void option_rows(Suite& s) {
                b.scale("y", [&] { return b.add(op::matmul{.a = b.abs(x), .b = b.abs(y)}); });
              },
          .tolerance = product_of(33)});
+  s.add({.id = "matmul-row-large",
+         .sentence = "matmul: one row of halves, a large b transposed",
+         .dtypes = kHalves,
+         .build =
+             [](CaseBuilder& b) {
+               const Value x = b.input("a", {1, 4104}), y = b.input("b", {1061, 4104});
+               const op::matmul n{.trans_b = true, .a = x, .b = y};
+               b.output("y", b.add(n));
+               op::matmul wide = n;
+               wide.out_dtype = b.as(f32);
+               b.output("z", b.add(wide));
+               for (const char* name : {"y", "z"})
+                 b.scale(name, [&] {
+                   return b.add(op::matmul{.trans_b = true, .a = b.abs(x), .b = b.abs(y)});
+                 });
+             },
+         .tolerance = product_of(4104),
+         .strided = false});
   // Half weights beside f32 activations, and the other way round.
   for (const auto& [id, rows, batch, left] : {std::tuple{"matmul-half-weight", 6, false, false},
                                               {"matmul-half-weight-row", 1, false, false},
