@@ -27,8 +27,12 @@ class Fields {
   }
   void set_flag(std::string_view name, bool value) { out_.set(key(name), value); }
   void set_text(std::string_view name, const char* value) { out_.set(key(name), value); }
+  // Of 32 bits, so that sums do not overflow.
   int64_t integer(std::string_view name, int64_t otherwise) const {
-    return field<int64_t>(config_, name, file_).value_or(otherwise);
+    const int64_t number = field<int64_t>(config_, name, file_).value_or(otherwise);
+    if (number < INT32_MIN || number > INT32_MAX)
+      refuse(name, std::to_string(number), "-2147483648 to 2147483647");
+    return number;
   }
   bool flag(std::string_view name, bool otherwise) const {
     return field<bool>(config_, name, file_).value_or(otherwise);
