@@ -156,18 +156,19 @@ def embeddings(server, folder):
 
 
 def errors(server):
-    for path, body, status, word in [
-            ("/v1/completions", "{", 400, "JSON"), ("/v1/completions", {}, 400, "prompt"),
-            ("/v1/completions", {"prompt": "a", "top_p": 2}, 400, "top_p"),
-            ("/v1/completions", {"prompt": "a", "wrong": 1}, 400, "wrong"),
-            ("/v1/completions", {"prompt": "a", "model": "other"}, 404, "other"),
-            ("/v1/completions", {"prompt": "a" * 600}, 400, "600"),
-            ("/v1/completions", {"prompt": ""}, 400, "no tokens"),
-            ("/v1/chat/completions", {"messages": [{"role": "odd", "content": "a"}]}, 400, "unknown role odd"),
-            ("/v1/nothing", {}, 404, "no such path"),
-            ("/v1/embeddings", {"input": ["a", "b" * 401]}, 400, "input 1 has 401 tokens; expected 1 to 400")]:
+    long = "context_length_exceeded"
+    for path, body, status, word, code in [
+            ("/v1/completions", "{", 400, "JSON", None), ("/v1/completions", {}, 400, "prompt", "missing_required_parameter"),
+            ("/v1/completions", {"prompt": "a", "top_p": 2}, 400, "top_p", "decimal_above_max_value"),
+            ("/v1/completions", {"prompt": "a", "wrong": 1}, 400, "wrong", "unknown_parameter"),
+            ("/v1/completions", {"prompt": "a", "model": "other"}, 404, "other", "model_not_found"),
+            ("/v1/completions", {"prompt": "a" * 600}, 400, "600", long),
+            ("/v1/completions", {"prompt": ""}, 400, "no tokens", None),
+            ("/v1/chat/completions", {"messages": [{"role": "odd", "content": "a"}]}, 400, "unknown role odd", None),
+            ("/v1/nothing", {}, 404, "no such path", "unknown_url"),
+            ("/v1/embeddings", {"input": ["a", "b" * 401]}, 400, "input 1 has 401 tokens; expected 1 to 400", long)]:
         got, j = server.ask("POST", path, body)
-        check(f"{path} {str(body)[:40]}", got == status and word in j["error"]["message"], (got, j))
+        check(f"{path} {str(body)[:40]}", got == status and word in j["error"]["message"] and j["error"]["code"] == code, (got, j))
     check("GET where POST belongs", server.ask("GET", "/v1/completions")[0] == 405)
     with socket.create_connection(("127.0.0.1", server.port)) as s:
         s.sendall(os.urandom(300) + b"\r\n\r\n")
@@ -255,7 +256,8 @@ def main():
         live_prefix(long, 209, "--plugin", TEMPLATE_PLUGIN, device="template")  # all rows are copied
 
         server = Server(tiny, "--slots", "1", "--queue", "0", env={"TENON_API_KEY": "secret"})
-        check("without the key", server.ask("GET", "/v1/models")[0] == 401)
+        status, j = server.ask("GET", "/v1/models")
+        check("without the key", status == 401 and j["error"]["code"] == "invalid_api_key", (status, j))
         with socket.create_connection(("127.0.0.1", server.port), timeout=60) as s:
             s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n")
             check("without the key, the body is not waited for", s.recv(100).startswith(b"HTTP/1.1 401"))

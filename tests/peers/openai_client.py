@@ -182,13 +182,15 @@ def embeddings(client):
 def errors(client):
     ask = client.chat.completions.create
     e = raises("another model", openai.NotFoundError, "other", lambda: ask(model="other", messages=HI))
-    check("its code", e is not None and e.code == "model_not_found" and e.param == "model", e and e.body)
+    check("its code", e is not None and (e.code, e.param, e.type) == ("model_not_found", "model", "invalid_request_error"), e and e.body)
     e = raises("a value out of range", openai.BadRequestError, "temperature", lambda: ask(model="tiny", messages=HI, temperature=3))
     check("its parameter", e is not None and e.param == "temperature" and e.type == "invalid_request_error", e and e.body)
-    raises("an unknown field", openai.BadRequestError, "odd", lambda: ask(model="tiny", messages=HI, extra_body={"odd": 1}))
+    check("its code", e is not None and e.code == "decimal_above_max_value", e and e.body)
+    e = raises("an unknown field", openai.BadRequestError, "odd", lambda: ask(model="tiny", messages=HI, extra_body={"odd": 1}))
+    check("its code", e is not None and e.code == "unknown_parameter", e and e.body)
     e = raises("a prompt that is too long", openai.BadRequestError, "context",
                lambda: ask(model="tiny", messages=[{"role": "user", "content": "a" * 999}]))
-    check("its code", e is not None and e.code == "context_length_exceeded", e and e.body)
+    check("its code", e is not None and (e.code, e.param) == ("context_length_exceeded", "messages"), e and e.body)
     raises("a stream that is refused", openai.BadRequestError, "context",
            lambda: list(ask(model="tiny", messages=[{"role": "user", "content": "a" * 999}], stream=True)))
     raises("no such path", openai.NotFoundError, "no such path", lambda: client.images.generate(prompt="x"))
@@ -224,12 +226,14 @@ def main():
             asyncio.run(at_once(server.url))
         with Server(tiny, "--slots", "1", "--queue", "0", key="secret") as server:
             wrong, right = (openai.OpenAI(base_url=server.url, api_key=k, max_retries=0, timeout=60) for k in ("x", "secret"))
-            raises("a wrong key", openai.AuthenticationError, "API key", lambda: wrong.models.list())
+            e = raises("a wrong key", openai.AuthenticationError, "API key", lambda: wrong.models.list())
+            check("its code", e is not None and (e.code, e.type) == ("invalid_api_key", "invalid_request_error"), e and e.body)
             running = right.completions.create(model="tiny", prompt="a", max_tokens=400, stream=True, extra_body={"ignore_eos": True, "logit_bias": {"66": 100}})
             next(iter(running))
             busy = raises("a server that is busy", openai.RateLimitError, "slots",
                           lambda: right.completions.create(model="tiny", prompt="b", max_tokens=400, extra_body={"ignore_eos": True}))
             check("it says when to come again", busy is not None and busy.response.headers.get("retry-after") == "1", busy)
+            check("its code", busy is not None and busy.code == "rate_limit_exceeded", busy and busy.body)
             running.close()
     gone = openai.OpenAI(base_url=server.url, api_key="secret", max_retries=0)
     raises("a server that has gone", openai.APIConnectionError, "", lambda: gone.models.list())

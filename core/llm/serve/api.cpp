@@ -69,6 +69,11 @@ std::string_view method_of(const std::string& path) {
   return "";
 }
 
+// The field that holds what the model reads.
+const char* prompt_field(const std::string& path) {
+  return path == "/chat/completions" ? "messages" : path == "/completions" ? "prompt" : "input";
+}
+
 }  // namespace
 
 unsigned Api::json(HttpReply& reply, const Json& body) {
@@ -104,7 +109,8 @@ bool Api::admit(const HttpRequest& head, HttpReply& reply) {
     count(path, e.status);
     return false;
   };
-  if (method.empty()) return refuse({404, "no such path: " + head.path.substr(0, 200)});
+  if (method.empty())
+    return refuse({404, "no such path: " + head.path.substr(0, 200), "", "unknown_url"});
   if (head.method != method)
     return refuse({405, head.path + " takes " + method + ", not " + head.method.substr(0, 20)},
                   {{"Allow", method}});
@@ -126,9 +132,9 @@ void Api::answer(const HttpRequest& request, HttpReply& reply) {
   } catch (const HttpError& e) {
     refuse(e);
   } catch (const Busy& e) {
-    refuse({429, e.what(), "", "server_busy"}, {{"Retry-After", "1"}});
+    refuse({429, e.what(), "", "rate_limit_exceeded"}, {{"Retry-After", "1"}});
   } catch (const TooLong& e) {
-    refuse({400, e.what(), "", "context_length_exceeded"});
+    refuse({400, e.what(), prompt_field(path), "context_length_exceeded"});
   } catch (const Error& e) {
     refuse({status_of(e), e.what()});
   }
@@ -187,9 +193,10 @@ unsigned Api::detokenize(const Json& body, HttpReply& reply) {
   const std::string form =
       "a list of token ids from 0 to " + std::to_string(served_.vocabulary() - 1);
   const Json& list = f.need("tokens", form.c_str());
-  if (!list.is_array()) f.refuse_form("tokens", form);
+  if (!list.is_array()) f.refuse_type("tokens", form);
   std::vector<int32_t> tokens;
   for (const Json& j : list) {
+    if (!j.is_number_integer()) f.refuse_type("tokens", form);
     if (!is_token(j, served_.vocabulary())) f.refuse_form("tokens", form);
     tokens.push_back(j.get<int32_t>());
   }

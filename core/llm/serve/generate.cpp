@@ -188,7 +188,8 @@ unsigned Api::complete(const Json& body, HttpReply& reply) {
   const CompletionRequest r = completion_request(body, served_.vocabulary());
   check_model(r.model);
   if (r.wanted.tokens == 0 && r.stream)
-    throw HttpError{400, "max_tokens: at least 1 with stream: true", "max_tokens"};
+    throw HttpError{400, "max_tokens: at least 1 with stream: true", "max_tokens",
+                    "integer_below_min_value"};
   std::vector<std::vector<int32_t>> prompts;
   std::vector<std::string> echoes;
   for (const Prompt& p : r.prompts) {

@@ -16,17 +16,18 @@ namespace {
 constexpr int kDepth = 64;        // of the body's JSON
 constexpr size_t kKeys = 16'384;  // in its objects; finding one takes time for each of its object
 constexpr int64_t kAnswers = 16;  // "n", and prompts of one request
-constexpr size_t kStops = 16;
+constexpr size_t kStops = 16, kStopBytes = 1024;
 constexpr int64_t kTopLogprobs = 20;
 constexpr size_t kInputs = 2048;  // of one request for embeddings
 
 std::vector<int32_t> token_list(Fields& f, const std::string& name, const Json& list,
                                 int64_t vocabulary) {
+  const std::string form = "token ids from 0 to " + std::to_string(vocabulary - 1);
   std::vector<int32_t> tokens;
   tokens.reserve(list.size());
   for (const Json& j : list) {
-    if (!is_token(j, vocabulary))
-      f.refuse_form(name, "token ids from 0 to " + std::to_string(vocabulary - 1));
+    if (!j.is_number_integer()) f.refuse_type(name, form);
+    if (!is_token(j, vocabulary)) f.refuse_form(name, form);
     tokens.push_back(j.get<int32_t>());
   }
   return tokens;
@@ -37,7 +38,8 @@ std::vector<Prompt> prompts_of(Fields& f, const std::string& name, int64_t vocab
   constexpr const char* kForm = "a string, a list of strings, or a list of token ids";
   const Json& j = f.need(name, kForm);
   if (j.is_string()) return {j.get<std::string>()};
-  if (!j.is_array() || j.empty()) f.refuse_form(name, kForm);
+  if (!j.is_array()) f.refuse_type(name, kForm);
+  if (j.empty()) f.refuse_form(name, kForm, "empty_array");
   if (j[0].is_number()) return {token_list(f, name, j, vocabulary)};
   std::vector<Prompt> prompts;
   for (const Json& part : j) {
@@ -46,7 +48,7 @@ std::vector<Prompt> prompts_of(Fields& f, const std::string& name, int64_t vocab
     else if (part.is_array())
       prompts.emplace_back(token_list(f, name, part, vocabulary));
     else
-      f.refuse_form(name, kForm);
+      f.refuse_type(name, kForm);
   }
   return prompts;
 }
@@ -55,13 +57,15 @@ void read_bias(Fields& f, Drawing& drawing, int64_t vocabulary) {
   const Json* bias = f.find("logit_bias");
   if (!bias) return;
   constexpr const char* kForm = "an object of numbers from -100 to 100 by token id";
-  if (!bias->is_object() || bias->size() > 1024) f.refuse_form("logit_bias", kForm);
+  if (!bias->is_object()) f.refuse_type("logit_bias", kForm);
+  if (bias->size() > 1024) f.refuse_form("logit_bias", kForm);
   for (const auto& [key, value] : bias->items()) {
     char* end = nullptr;
     const long long id = std::strtoll(key.c_str(), &end, 10);
     const bool is_id =
         !key.empty() && key[0] >= '0' && key[0] <= '9' && *end == 0 && id < vocabulary;
-    if (!is_id || !value.is_number()) f.refuse_form("logit_bias", kForm);
+    if (!is_id) f.refuse_form("logit_bias", kForm);
+    if (!value.is_number()) f.refuse_type("logit_bias", kForm);
     const double b = value.get<double>();
     if (!(b >= -100 && b <= 100)) f.refuse_form("logit_bias", kForm);
     drawing.bias.emplace_back(static_cast<int32_t>(id), b);
@@ -75,15 +79,21 @@ void read_stop(Fields& f, std::vector<std::string>& stop) {
       "a text that is not empty, or a list of up to " + std::to_string(kStops) + " of them";
   if (j->is_string())
     stop.push_back(j->get<std::string>());
-  else if (!j->is_array() || j->size() > kStops)
-    f.refuse_form("stop", form);
+  else if (!j->is_array())
+    f.refuse_type("stop", form);
+  else if (j->size() > kStops)
+    f.refuse_form("stop", form, "array_above_max_length");
   else
     for (const Json& s : *j) {
-      if (!s.is_string()) f.refuse_form("stop", form);
+      if (!s.is_string()) f.refuse_type("stop", form);
       stop.push_back(s.get<std::string>());
     }
-  for (const std::string& s : stop)
-    if (s.empty() || s.size() > 1024) f.refuse_form("stop", form);
+  for (const std::string& s : stop) {
+    if (s.empty()) f.refuse_form("stop", form);
+    if (s.size() > kStopBytes)
+      f.refuse_value("stop", "a text has at most " + std::to_string(kStopBytes) + " bytes",
+                     "string_above_max_length");
+  }
 }
 
 // "response_format"
@@ -91,18 +101,16 @@ void read_format(Fields& f, Wanted& wanted) {
   const Json* j = f.find("response_format");
   if (!j) return;
   Fields format(*j, "response_format");
-  const std::string type = format.text("type", "");
-  if (type == "text") {
-  } else if (type == "json_object") {
+  const std::string type = format.choice("type", {"text", "json_object", "json_schema"},
+                                         "text, json_object or json_schema");
+  if (type == "json_object") {
     wanted.schema = Json{{"type", "object"}};
   } else if (type == "json_schema") {
     Fields schema(format.need("json_schema", "an object"), "response_format.json_schema");
     wanted.schema = schema.need("schema", "a JSON schema");
-    if (!wanted.schema.is_object()) schema.refuse_form("schema", "an object");
+    if (!wanted.schema.is_object()) schema.refuse_type("schema", "an object");
     schema.ignore({"name", "description", "strict"});
     schema.refuse_unknown();
-  } else {
-    format.refuse_form("type", "text, json_object or json_schema");
   }
   format.refuse_unknown();
 }
@@ -163,9 +171,10 @@ Json arguments_schema(Fields& f, const Json& function) {
   if (const auto type = schema.find("type"); type != schema.end()) {
     const Json types = type->is_array() ? *type : Json::array({*type});
     if (std::find(types.begin(), types.end(), "object") == types.end())
-      f.refuse_value("tools", "the parameters of '" +
-                                  function["name"].get<std::string>().substr(0, 80) +
-                                  "' must have the type \"object\"");
+      f.refuse_value("tools",
+                     "the parameters of '" + function["name"].get<std::string>().substr(0, 80) +
+                         "' must have the type \"object\"",
+                     "invalid_function_parameters");
     *type = "object";
   } else if (std::ranges::none_of(std::initializer_list<const char*>{"$ref", "anyOf", "oneOf",
                                                                      "allOf", "const", "enum"},
@@ -199,14 +208,14 @@ Json call_schema(Fields& f, const Json& tools, const std::string& name) {
 Json tools_of(Fields& f, Wanted& wanted) {
   Json tools = nullptr;
   if (const Json* t = f.find("tools")) {
-    if (!t->is_array()) f.refuse_form("tools", "a list");
+    if (!t->is_array()) f.refuse_type("tools", "a list");
     for (const Json& tool : *t) {
       Fields one(tool, "tools");
-      if (one.text("type", "") != "function") one.refuse_form("type", "function");
+      one.choice("type", {"function"}, "function");
       Fields function(one.need("function", "an object"), "tools.function");
-      if (function.text("name", "").empty()) function.refuse_form("name", "a text");
+      function.need_text("name");
       if (const Json* p = function.find("parameters"); p && !p->is_object())
-        function.refuse_form("parameters", "an object");
+        function.refuse_type("parameters", "an object");
     }
     if (!t->empty()) tools = *t;
   }
@@ -214,15 +223,17 @@ Json tools_of(Fields& f, Wanted& wanted) {
   const Json* choice = f.find("tool_choice");
   if (!choice || *choice == "auto") return tools;
   if (*choice == "none") return nullptr;
-  if (!choice->is_object() && *choice != "required")
-    f.refuse_form("tool_choice", "\"auto\", \"none\", \"required\" or an object with a function");
+  if (!choice->is_object() && *choice != "required") {
+    constexpr const char* kForm = "\"auto\", \"none\", \"required\" or an object with a function";
+    if (!choice->is_string()) f.refuse_type("tool_choice", kForm);
+    f.refuse_form("tool_choice", kForm, "invalid_value");
+  }
   std::string name;
   if (choice->is_object()) {
     Fields one(*choice, "tool_choice");
-    if (one.text("type", "") != "function") one.refuse_form("type", "function");
+    one.choice("type", {"function"}, "function");
     Fields function(one.need("function", "an object"), "tool_choice.function");
-    name = function.text("name", "");
-    if (name.empty()) function.refuse_form("name", "a text");
+    name = function.need_text("name");
     function.refuse_unknown();
     one.refuse_unknown();
   }
@@ -251,23 +262,23 @@ void read_arguments(Json& calls) {
 // Messages go to the model's template as they are, but for contents in parts, which templates of
 // text models do not know: their texts are joined.
 Json messages_of(Fields& f) {
-  Json messages = f.need("messages", "a list of messages");
-  if (!messages.is_array() || messages.empty())
-    f.refuse_form("messages", "a list of at least one message");
+  constexpr const char* kForm = "a list of at least one message";
+  Json messages = f.need("messages", kForm);
+  if (!messages.is_array()) f.refuse_type("messages", kForm);
+  if (messages.empty()) f.refuse_form("messages", kForm, "empty_array");
   for (size_t i = 0; i < messages.size(); ++i) {
     const std::string where = "messages[" + std::to_string(i) + "]";
     Fields m(messages[i], where);
-    if (m.text("role", "").empty()) m.refuse_form("role", "a text");
+    m.need_text("role");
     if (const auto calls = messages[i].find("tool_calls"); calls != messages[i].end())
       read_arguments(*calls);
     const Json* content = m.find("content");
     if (!content || content->is_string()) continue;
-    if (!content->is_array()) m.refuse_form("content", "a text or a list of parts");
+    if (!content->is_array()) m.refuse_type("content", "a text or a list of parts");
     std::string joined;
     for (const Json& part : *content) {
       Fields p(part, where + ".content");
-      if (p.text("type", "") != "text")
-        p.refuse_value("type", "only parts of the type \"text\" are supported");
+      p.choice("type", {"text"}, "\"text\": parts of other types are not supported");
       joined += p.text("text", "");
     }
     messages[i]["content"] = joined;
@@ -284,9 +295,8 @@ bool is_token(const Json& j, int64_t vocabulary) {
 }
 
 Json error_json(const HttpError& e) {
-  const char* type = e.status == 401   ? "authentication_error"
-                     : e.status == 404 ? "not_found_error"
-                     : e.status == 429 ? "rate_limit_error"
+  // A wrong key, model or path is an invalid request, too: only the status and the code differ.
+  const char* type = e.status == 429   ? "rate_limit_error"
                      : e.status >= 500 ? "server_error"
                                        : "invalid_request_error";
   return {{"error",
@@ -323,10 +333,11 @@ CompletionRequest completion_request(const Json& body, int64_t vocabulary) {
   r.wanted.logprobs = f.integer("logprobs", -1, 0, kTopLogprobs);
   r.echo = f.flag("echo", false);
   if (r.echo && r.wanted.logprobs >= 0)
-    f.refuse_value("echo", "logprobs of the prompt are not supported");
+    f.refuse_value("echo", "logprobs of the prompt are not supported", "unsupported_value");
   if (f.integer("best_of", r.count, 1, kAnswers) != r.count)
-    f.refuse_value("best_of", "only the value of n is supported");
-  if (!f.text("suffix", "").empty()) f.refuse_value("suffix", "not supported");
+    f.refuse_value("best_of", "only the value of n is supported", "unsupported_value");
+  if (!f.text("suffix", "").empty())
+    f.refuse_value("suffix", "not supported", "unsupported_parameter");
   f.refuse_unknown();
   return r;
 }
@@ -337,15 +348,15 @@ EmbeddingsRequest embeddings_request(const Json& body, int64_t vocabulary, int64
   r.model = f.text("model", "");
   r.inputs = prompts_of(f, "input", vocabulary);
   if (r.inputs.size() > kInputs)
-    f.refuse_value("input", "at most " + std::to_string(kInputs) + " inputs in one request, got " +
-                                std::to_string(r.inputs.size()));
+    f.refuse_value("input",
+                   "at most " + std::to_string(kInputs) + " inputs in one request, got " +
+                       std::to_string(r.inputs.size()),
+                   "array_above_max_length");
   for (const Prompt& p : r.inputs)
     if (std::visit([](const auto& content) { return content.empty(); }, p))
       f.refuse_value("input", "an input must not be empty");
-  const std::string format = f.text("encoding_format", "float");
-  if (format != "float" && format != "base64")
-    f.refuse_form("encoding_format", "\"float\" or \"base64\"");
-  r.base64 = format == "base64";
+  r.base64 = f.choice("encoding_format", {"float", "base64"}, "\"float\" or \"base64\"", "float") ==
+             "base64";
   r.dimensions = f.integer("dimensions", 0, 1, dim);
   f.ignore({"user"});
   f.refuse_unknown();
@@ -359,7 +370,7 @@ ChatRequest chat_request(const Json& body, int64_t vocabulary) {
   r.messages = messages_of(f);
   r.tools = tools_of(f, r.wanted);
   if (const Json* m = f.find("modalities"); m && *m != Json::array({"text"}))
-    f.refuse_value("modalities", "only text is supported");
+    f.refuse_value("modalities", "only text is supported", "unsupported_value");
   // Without a value these ask for nothing.
   f.ignore_null(
       {"audio", "function_call", "functions", "prediction", "verbosity", "web_search_options"});
@@ -372,7 +383,7 @@ ChatRequest chat_request(const Json& body, int64_t vocabulary) {
     r.wanted.logprobs = -1;
   }
   const Json* variables = f.find("chat_template_kwargs");
-  if (variables && !variables->is_object()) f.refuse_form("chat_template_kwargs", "an object");
+  if (variables && !variables->is_object()) f.refuse_type("chat_template_kwargs", "an object");
   r.variables = variables ? *variables : Json::object();
   if (const Json* effort = f.find("reasoning_effort")) r.variables["reasoning_effort"] = *effort;
   f.refuse_unknown();

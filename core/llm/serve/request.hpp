@@ -19,7 +19,7 @@ struct HttpError {
   unsigned status = 400;
   std::string message;
   std::string param{};  // the field, if one is wrong
-  std::string code{};   // a short name, if the protocol has one
+  std::string code{};   // the name that OpenAI has for this error; empty where none is certain
 };
 
 // {"error": {"message", "type", "param", "code"}}

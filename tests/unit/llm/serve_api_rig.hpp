@@ -76,6 +76,8 @@ class Backwards final : public Served {
   }
   std::unique_ptr<Answer> submit(Wanted wanted) override {
     if (full) throw Busy("too many requests wait");
+    for (const Tokens* t : {&wanted.prompt, wanted.texts.empty() ? nullptr : &wanted.texts[0]})
+      if (t && t->size() > static_cast<size_t>(context())) throw TooLong("longer than the context");
     last = wanted;
     return std::make_unique<Letters>(*this, std::move(wanted));
   }

@@ -2,6 +2,8 @@
 // The routes, with a model whose answers are known: it writes its prompt backwards.
 #include <doctest/doctest.h>
 
+#include <tuple>
+
 #include "serve_api_rig.hpp"
 
 TEST_SUITE("llm/api") {
@@ -164,26 +166,62 @@ TEST_SUITE("llm/api") {
 
   TEST_CASE("refusals: paths, methods, models, bodies, templates, queues") {
     Rig rig;
-    CHECK(rig.ask("GET", "/v1/nothing").status == 404);
+    const Sheet path = rig.ask("GET", "/v1/nothing");
+    CHECK(path.status == 404);
+    CHECK(path.json()["error"]["type"] == "invalid_request_error");
+    CHECK(path.json()["error"]["code"] == "unknown_url");
     const Sheet method = rig.ask("GET", "/v1/completions");
     CHECK(method.status == 405);
     CHECK(method.headers.at("Allow") == "POST");
     CHECK(rig.ask("POST", "/v1/completions", "{").status == 400);
     const Sheet model = rig.post("/v1/completions", {{"prompt", "a"}, {"model", "gpt-4"}});
     CHECK(model.status == 404);
+    CHECK(model.json()["error"]["type"] == "invalid_request_error");
+    CHECK(model.json()["error"]["param"] == "model");
     CHECK(model.json()["error"]["code"] == "model_not_found");
-    CHECK(rig.ask("GET", "/v1/models/other").status == 404);
+    const Sheet other = rig.ask("GET", "/v1/models/other");
+    CHECK(other.status == 404);
+    CHECK(other.json()["error"] == Json{{"message", other.json()["error"]["message"]},
+                                        {"type", "invalid_request_error"},
+                                        {"param", "model"},
+                                        {"code", "model_not_found"}});
     const Sheet role =
         rig.post("/v1/chat/completions", {{"messages", {{{"role", "bad"}, {"content", ""}}}}});
     CHECK(role.status == 400);
+    CHECK(role.json()["error"]["code"].is_null());
     const Sheet field = rig.post("/v1/completions", {{"prompt", "a"}, {"top_p", 3}});
     CHECK(field.json()["error"]["param"] == "top_p");
     CHECK(field.json()["error"]["type"] == "invalid_request_error");
+    CHECK(field.json()["error"]["code"] == "decimal_above_max_value");
+    const Sheet none =
+        rig.post("/v1/completions", {{"prompt", "a"}, {"max_tokens", 0}, {"stream", true}});
+    CHECK(none.json()["error"]["code"] == "integer_below_min_value");
     rig.model.full = true;
     const Sheet busy = rig.post("/v1/completions", {{"prompt", "a"}});
     CHECK(busy.status == 429);
     CHECK(busy.headers.at("Retry-After") == "1");
     CHECK(busy.json()["error"]["type"] == "rate_limit_error");
+    CHECK(busy.json()["error"]["code"] == "rate_limit_exceeded");
+  }
+
+  TEST_CASE("refusals: what is longer than the context") {
+    Rig rig;
+    const std::string text(65, 'a');
+    const std::tuple<const char*, Json, const char*> long_ones[] = {
+        {"/v1/chat/completions",
+         {{"messages", {{{"role", "user"}, {"content", text}}}}},
+         "messages"},
+        {"/v1/completions", {{"prompt", text}}, "prompt"},
+        {"/completions", {{"prompt", text}, {"stream", true}}, "prompt"},
+        {"/v1/embeddings", {{"input", text}}, "input"}};
+    for (const auto& [path, body, param] : long_ones) {
+      CAPTURE(path);
+      const Sheet s = rig.post(path, body);
+      CHECK(s.status == 400);
+      CHECK(s.json()["error"]["type"] == "invalid_request_error");
+      CHECK(s.json()["error"]["param"] == param);
+      CHECK(s.json()["error"]["code"] == "context_length_exceeded");
+    }
   }
 
   TEST_CASE("keys: needed everywhere but on the page and for health") {
@@ -191,6 +229,7 @@ TEST_SUITE("llm/api") {
     const Sheet none = rig.ask("GET", "/v1/models");
     CHECK(none.status == 401);
     CHECK(none.headers.at("WWW-Authenticate") == "Bearer");
+    CHECK(none.json()["error"]["type"] == "invalid_request_error");
     CHECK(none.json()["error"]["code"] == "invalid_api_key");
     CHECK(rig.ask("GET", "/v1/models", "", {{"authorization", "Bearer wrong!"}}).status == 401);
     CHECK(rig.ask("GET", "/v1/models", "", {{"authorization", "Bearer "}}).status == 401);
@@ -232,24 +271,26 @@ TEST_SUITE("llm/api") {
         rig.post("/v1/embeddings", {{"input", {3, 1, 1, 1}}, {"dimensions", 2}}).json();
     CHECK(cut["data"][0]["embedding"] == Json{0.6, 0.8});
     CHECK(rig.ask("GET", "/metrics").body.find("tenon_embeddings_total 8\n") != std::string::npos);
-    const Json bad[] = {Json::object(),
-                        {{"input", ""}},
-                        {{"input", Json::array()}},
-                        {{"input", {"a", ""}}},
-                        {{"input", {{1}, Json::array()}}},
-                        {{"input", {128}}},
-                        {{"input", 3}},
-                        {{"input", std::vector<std::string>(2049, "a")}},
-                        {{"input", "a"}, {"encoding_format", "hex"}},
-                        {{"input", "a"}, {"dimensions", 0}},
-                        {{"input", "a"}, {"dimensions", 4}},
-                        {{"input", "a"}, {"truncate", true}}};
-    for (const Json& b : bad) {
+    const std::pair<Json, Json> bad[] = {
+        {Json::object(), "missing_required_parameter"},
+        {{{"input", ""}}, nullptr},
+        {{{"input", Json::array()}}, "empty_array"},
+        {{{"input", {"a", ""}}}, nullptr},
+        {{{"input", {{1}, Json::array()}}}, nullptr},
+        {{{"input", {128}}}, nullptr},
+        {{{"input", 3}}, "invalid_type"},
+        {{{"input", std::vector<std::string>(2049, "a")}}, "array_above_max_length"},
+        {{{"input", "a"}, {"encoding_format", "hex"}}, "invalid_value"},
+        {{{"input", "a"}, {"dimensions", 0}}, "integer_below_min_value"},
+        {{{"input", "a"}, {"dimensions", 4}}, "integer_above_max_value"},
+        {{{"input", "a"}, {"truncate", true}}, "unknown_parameter"}};
+    for (const auto& [b, code] : bad) {
       CAPTURE(b.dump().substr(0, 80));
       const Sheet s = rig.post("/v1/embeddings", b);
       CHECK(s.status == 400);
       CHECK(s.json()["error"]["type"] == "invalid_request_error");
       CHECK(s.json()["error"]["param"] == (b.size() < 2 ? "input" : (++b.begin()).key()));
+      CHECK(s.json()["error"]["code"] == code);
     }
     CHECK(rig.post("/v1/embeddings", {{"input", "a"}, {"model", "other"}}).status == 404);
     rig.model.full = true;

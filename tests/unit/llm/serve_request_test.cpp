@@ -19,14 +19,15 @@ TEST_SUITE("llm/request") {
   }
   CompletionRequest completion(const Json& body) { return completion_request(body, kVocabulary); }
 
-  // The field that a request is refused for.
+  // The field that a request is refused for. code: if not null, the code that is expected.
   template <class F>
-  std::string refused(F f) {
+  std::string refused(F f, const char* code = nullptr) {
     try {
       f();
     } catch (const HttpError& e) {
       CHECK(e.status == 400);
       CHECK_FALSE(e.message.empty());
+      if (code) CHECK(e.code == code);
       return e.param;
     }
     return "accepted";
@@ -91,9 +92,11 @@ TEST_SUITE("llm/request") {
     const Json text = {{"type", "text"}, {"text", "ab"}};
     const ChatRequest r = chat({{"messages", {{{"role", "user"}, {"content", {text, text}}}}}});
     CHECK(r.messages[0]["content"] == "abab");
-    CHECK(refused([] {
-            chat({{"messages", {{{"role", "user"}, {"content", {{{"type", "image_url"}}}}}}}});
-          }) == "messages[0].content.type");
+    CHECK(refused(
+              [] {
+                chat({{"messages", {{{"role", "user"}, {"content", {{{"type", "image_url"}}}}}}}});
+              },
+              "invalid_value") == "messages[0].content.type");
   }
 
   TEST_CASE("chat: formats") {
@@ -102,47 +105,74 @@ TEST_SUITE("llm/request") {
     CHECK(chat({{"response_format",
                  {{"type", "json_schema"}, {"json_schema", {{"name", "n"}, {"schema", schema}}}}}})
               .wanted.schema == schema);
-    CHECK(refused([] {
-            chat({{"response_format", {{"type", "xml"}}}});
-          }) == "response_format.type");
   }
 
-  TEST_CASE("chat: what is wrong is named") {
-    const std::pair<Json, const char*> bad[] = {
-        {{{"temperature", 2.5}}, "temperature"},
-        {{{"temperature", "hot"}}, "temperature"},
-        {{{"top_p", -0.1}}, "top_p"},
-        {{{"n", 0}}, "n"},
-        {{{"n", 1.5}}, "n"},
-        {{{"max_tokens", 0}}, "max_tokens"},
-        {{{"max_tokens", 1e300}}, "max_tokens"},
-        {{{"max_tokens", UINT64_MAX}}, "max_tokens"},
-        {{{"stop", ""}}, "stop"},
-        {{{"stop", {1}}}, "stop"},
-        {{{"stream_options", {{"include_usage", true}}}}, "stream_options"},
-        {{{"logit_bias", {{"100", 1}}}}, "logit_bias"},
-        {{{"logit_bias", {{"-1", 1}}}}, "logit_bias"},
-        {{{"logit_bias", {{"1x", 1}}}}, "logit_bias"},
-        {{{"logit_bias", {{"1", 101}}}}, "logit_bias"},
-        {{{"top_logprobs", 3}}, "top_logprobs"},
-        {{{"logprobs", true}, {"top_logprobs", 21}}, "top_logprobs"},
-        {{{"tool_choice", "required"}}, "tool_choice"},
-        {{{"tool_choice", "always"}}, "tool_choice"},
-        {{{"tool_choice", {{"type", "function"}, {"function", {{"name", "g"}}}}}}, "tool_choice"},
-        {{{"tool_choice", {{"type", "web"}}}}, "tool_choice.type"},
-        {{{"tool_choice", {{"type", "function"}}}}, "tool_choice.function"},
-        {{{"tools", {{{"type", "web"}}}}}, "tools.type"},
-        {{{"messages", Json::array()}}, "messages"},
-        {{{"messages", "hi"}}, "messages"},
-        {{{"messages", {1}}}, "messages[0]"},
-        {{{"messages", {{{"content", "x"}}}}}, "messages[0].role"},
-        {{{"temprature", 1}}, "temprature"},
-        {{{"chat_template_kwargs", 1}}, "chat_template_kwargs"}};
-    for (const auto& [body, param] : bad) {
-      CAPTURE(body.dump());
-      CHECK(refused([&, b = body] { chat(b); }) == param);
+  TEST_CASE("chat: what is wrong is named, with its code") {
+    struct Bad {
+      Json body;
+      const char *param, *code;
+    };
+    const char* const type = "invalid_type";
+    const Bad bad[] = {
+        {{{"temperature", 2.5}}, "temperature", "decimal_above_max_value"},
+        {{{"temperature", "hot"}}, "temperature", type},
+        {{{"top_p", -0.1}}, "top_p", "decimal_below_min_value"},
+        {{{"n", 0}}, "n", "integer_below_min_value"},
+        {{{"n", -1.0}}, "n", "integer_below_min_value"},
+        {{{"n", 1.5}}, "n", type},
+        {{{"n", true}}, "n", type},
+        {{{"max_tokens", 0}}, "max_tokens", "integer_below_min_value"},
+        {{{"max_tokens", 1e300}}, "max_tokens", "integer_above_max_value"},
+        {{{"max_tokens", UINT64_MAX}}, "max_tokens", "integer_above_max_value"},
+        {{{"seed", UINT64_MAX}}, "seed", "integer_above_max_value"},
+        {{{"seed", 0x1p63}}, "seed", "integer_above_max_value"},
+        {{{"model", 1}}, "model", type},
+        {{{"stream", "yes"}}, "stream", type},
+        {{{"stop", ""}}, "stop", ""},
+        {{{"stop", {1}}}, "stop", type},
+        {{{"stop", 1}}, "stop", type},
+        {{{"stop", std::string(1025, 'a')}}, "stop", "string_above_max_length"},
+        {{{"stop", std::vector<std::string>(17, "a")}}, "stop", "array_above_max_length"},
+        {{{"stream_options", {{"include_usage", true}}}}, "stream_options", ""},
+        {{{"logit_bias", 1}}, "logit_bias", type},
+        {{{"logit_bias", {{"100", 1}}}}, "logit_bias", ""},
+        {{{"logit_bias", {{"-1", 1}}}}, "logit_bias", ""},
+        {{{"logit_bias", {{"1x", 1}}}}, "logit_bias", ""},
+        {{{"logit_bias", {{"1", "a"}}}}, "logit_bias", type},
+        {{{"logit_bias", {{"1", 101}}}}, "logit_bias", ""},
+        {{{"top_logprobs", 3}}, "top_logprobs", ""},
+        {{{"logprobs", true}, {"top_logprobs", 21}}, "top_logprobs", "integer_above_max_value"},
+        {{{"tool_choice", "required"}}, "tool_choice", ""},
+        {{{"tool_choice", "always"}}, "tool_choice", "invalid_value"},
+        {{{"tool_choice", 1}}, "tool_choice", type},
+        {{{"tool_choice", {{"type", "function"}, {"function", {{"name", "g"}}}}}},
+         "tool_choice",
+         ""},
+        {{{"tool_choice", {{"type", "web"}}}}, "tool_choice.type", "invalid_value"},
+        {{{"tool_choice", {{"type", "function"}}}},
+         "tool_choice.function",
+         "missing_required_parameter"},
+        {{{"tools", 1}}, "tools", type},
+        {{{"tools", {{{"type", "web"}}}}}, "tools.type", "invalid_value"},
+        {{{"tools", {{{"name", "f"}}}}}, "tools.type", "missing_required_parameter"},
+        {{{"response_format", Json::object()}},
+         "response_format.type",
+         "missing_required_parameter"},
+        {{{"response_format", {{"type", "xml"}}}}, "response_format.type", "invalid_value"},
+        {{{"messages", Json::array()}}, "messages", "empty_array"},
+        {{{"messages", "hi"}}, "messages", type},
+        {{{"messages", {1}}}, "messages[0]", type},
+        {{{"messages", {{{"content", "x"}}}}}, "messages[0].role", "missing_required_parameter"},
+        {{{"messages", {{{"role", "user"}, {"content", 1}}}}}, "messages[0].content", type},
+        {{{"temprature", 1}}, "temprature", "unknown_parameter"},
+        {{{"modalities", {"audio"}}}, "modalities", "unsupported_value"},
+        {{{"chat_template_kwargs", 1}}, "chat_template_kwargs", type}};
+    for (const auto& [body, param, code] : bad) {
+      CAPTURE(body.dump().substr(0, 80));
+      CHECK(refused([&, b = body] { chat(b); }, code) == param);
     }
-    CHECK(refused([] { chat_request(Json::object(), kVocabulary); }) == "messages");
+    CHECK(refused([] { chat_request(Json::object(), kVocabulary); },
+                  "missing_required_parameter") == "messages");
   }
 
   Json tool(const char* name, Json parameters) {
@@ -212,8 +242,9 @@ TEST_SUITE("llm/request") {
                  R"({"a":2})"));
     CHECK(allows("{}", R"({"any":[1]})"));
     CHECK_FALSE(allows("{}", "5"));
-    CHECK(refused([&] { call(R"({"type": "integer"})"); }) == "tools");
-    CHECK(refused([&] { call("[]"); }) == "tools.function.parameters");
+    CHECK(refused([&] { call(R"({"type": "integer"})"); }, "invalid_function_parameters") ==
+          "tools");
+    CHECK(refused([&] { call("[]"); }, "invalid_type") == "tools.function.parameters");
   }
 
   TEST_CASE("chat: fields without a value") {
@@ -232,23 +263,37 @@ TEST_SUITE("llm/request") {
     CHECK(std::get<std::vector<int32_t>>(completion({{"prompt", {1, 2}}}).prompts.at(0)) ==
           std::vector<int32_t>{1, 2});
     CHECK(completion({{"prompt", {{1, 2}, {3}}}}).prompts.size() == 2);
-    const Json bad[] = {{{"prompt", 1}},        {{"prompt", Json::array()}},
-                        {{"prompt", {100}}},    {{"prompt", {-1}}},
-                        {{"prompt", {1, "a"}}}, {{"prompt", {"a", 1}}},
-                        {{"prompt", {{1.5}}}},  Json::object()};
-    for (const Json& b : bad) {
+    const std::pair<Json, const char*> bad[] = {{{{"prompt", 1}}, "invalid_type"},
+                                                {{{"prompt", Json::array()}}, "empty_array"},
+                                                {{{"prompt", {100}}}, ""},
+                                                {{{"prompt", {-1}}}, ""},
+                                                {{{"prompt", {1, "a"}}}, "invalid_type"},
+                                                {{{"prompt", {"a", 1}}}, "invalid_type"},
+                                                {{{"prompt", {{1.5}}}}, "invalid_type"},
+                                                {Json::object(), "missing_required_parameter"}};
+    for (const auto& [b, code] : bad) {
       CAPTURE(b.dump());
-      CHECK(refused([&] { completion(b); }) == "prompt");
+      CHECK(refused([&, body = b] { completion(body); }, code) == "prompt");
     }
     CHECK(completion({{"prompt", "a"}}).wanted.tokens == 16);
   }
 
   TEST_CASE("completion: what the protocol has and this server has not is refused by name") {
-    CHECK(refused([] { completion({{"prompt", "a"}, {"suffix", "b"}}); }) == "suffix");
-    CHECK(refused([] { completion({{"prompt", "a"}, {"best_of", 2}}); }) == "best_of");
-    CHECK(refused([] {
-            completion({{"prompt", "a"}, {"echo", true}, {"logprobs", 1}});
-          }) == "echo");
+    CHECK(refused(
+              [] {
+                completion({{"prompt", "a"}, {"suffix", "b"}});
+              },
+              "unsupported_parameter") == "suffix");
+    CHECK(refused(
+              [] {
+                completion({{"prompt", "a"}, {"best_of", 2}});
+              },
+              "unsupported_value") == "best_of");
+    CHECK(refused(
+              [] {
+                completion({{"prompt", "a"}, {"echo", true}, {"logprobs", 1}});
+              },
+              "unsupported_value") == "echo");
     CHECK(refused([] { completion({{"prompt", {"a", "b"}}, {"n", 9}}); }) == "prompt");
     CHECK(completion({{"prompt", "a"}, {"best_of", 2}, {"n", 2}}).count == 2);
   }
