@@ -418,10 +418,11 @@ def old_rope(folder):
     path.write_text(json.dumps(config))
 
 
-def probe(binary, folder, ids, device, *mode):
+def probe(binary, folder, ids, device, *mode, model=None):
+    """Logits of a model, which is the folder if there is no other one."""
     out = pathlib.Path(folder, "logits")
     pathlib.Path(folder, "ids").write_text(" ".join(map(str, ids)))
-    subprocess.run([binary, folder, f"{folder}/ids", out, device, *mode], check=True)
+    subprocess.run([binary, model or folder, f"{folder}/ids", out, device, *mode], check=True)
     return np.fromfile(out, np.float32).reshape(-1, VOCAB)
 
 

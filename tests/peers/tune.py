@@ -54,18 +54,24 @@ def add_tokenizer(folder):
     return [vocab["\u0120" if c == " " else c] for c in TEXT]
 
 
-def place_of(module, parameters, changes):
-    """(parameter, index, transposed) of a module of a folder: transformers has the experts of a layer in two parameters."""
+def place_of(module, parameters):
+    """(parameter, index) of a module. transformers keeps the experts of a layer in two parameters. It keeps gate and up of Granite's
+    shared MLP in one parameter, while GGUF files have two."""
     if module + ".weight" in parameters:
-        return module + ".weight", ..., False
+        return module + ".weight", ...
+    mlp, _, which = module.rpartition(".")
+    if (name := f"{mlp}.input_linear.weight") in parameters:
+        half = parameters[name].shape[0] // 2
+        return name, slice(0, half) if which == "gate_proj" else slice(half, None)
     layer, _, rest = module.partition(".experts.")
     number, _, which = rest.partition(".")
-    layer = layer.replace("block_sparse_moe", "mlp")
+    if f"{layer}.experts.down_proj" not in parameters:  # transformers renames it for Mixtral, but not for Granite
+        layer = layer.replace("block_sparse_moe", "mlp")
     down = which in ("w2", "down_proj")
     name = f"{layer}.experts.{'down_proj' if down else 'gate_up_proj'}"
     half = parameters[name].shape[1] // 2
     rows = slice(None) if down else slice(0, half) if which in ("w1", "gate_proj") else slice(half, None)
-    return name, (int(number), rows), False
+    return name, (int(number), rows)
 
 
 def train(model, ids, first):
@@ -78,7 +84,7 @@ def train(model, ids, first):
         p.requires_grad_(False)
     by_parameter = {}
     for module in modules:
-        name, at, _ = place_of(module, parameters, factors)
+        name, at = place_of(module, parameters)
         by_parameter.setdefault(name, []).append((module, at))
 
     def changed():
@@ -125,12 +131,12 @@ def tune(tenon, device, model, folder, out, *options):
     return load_file(f"{out}/adapter_model.safetensors")
 
 
-def loss_of_run(probe, device, folder, adapter, ids, options):
+def loss_of_run(probe, device, model, folder, adapter, ids, options):
     """The loss of all examples by the logits of a model that runs with the adapter, token by token."""
     total, sum_ = len(ids) - 1, 0
     for at in range(0, total, LENGTH):
         e = ids[at:at + LENGTH + 1]
-        logits = architectures.probe(probe, folder, e[:-1], device, "decode", "--lora", adapter, *options)
+        logits = architectures.probe(probe, folder, e[:-1], device, "decode", "--lora", adapter, *options, model=model)
         sum_ += torch.nn.functional.cross_entropy(torch.tensor(logits), torch.tensor(e[1:]), reduction="sum").item()
     return sum_ / total
 
@@ -148,12 +154,18 @@ def compare(name, config, options, tenon, probe, device, folder):
     first = tune(tenon, device, folder, folder, f"{folder}/first", "--stop-after", "0")
     losses, factors = train(model, ids, first)
     for kind, source in sources.items():
+        runs = folder
+        if kind == "gguf":
+            own = tune(tenon, device, source, folder, f"{folder}/own", "--stop-after", "0")
+            if own.keys() != first.keys():  # the file splits a product of the folder: only the file can run this adapter
+                first, runs = own, source
+                losses, factors = train(model, ids, first)
         for more in ([], ["--checkpoint"]) if kind == "folder" else ([],):
             out = f"{folder}/{kind}{len(more)}"
             mine = tune(tenon, device, source, folder, out, "--validation", f"{folder}/data.txt", *more)
             stored = json.loads(pathlib.Path(out, "tuning.json").read_text())
             curve, checked = [x for _, x in stored["losses"]], stored["checked"][-1][1]
-            run = checked if more else loss_of_run(probe, device, folder, out, ids, [*options, "--cache", "f32"])
+            run = checked if more else loss_of_run(probe, device, runs, folder, out, ids, [*options, "--cache", "f32"])
             assert mine.keys() == factors.keys(), mine.keys() ^ factors.keys()
             # AdamW moves a number by the sign of its gradient, even where that is rounding: so all numbers count together.
             moved, off = (torch.cat([(x[n] - y[n]).flatten() for n in mine]) for x, y in ((factors, first), (mine, factors)))
