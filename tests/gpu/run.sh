@@ -91,14 +91,14 @@ enter() {
   families=$("$bundle/bin/tenon_conform" --list-families)
 }
 
-# One family to its log; the row of the table beside it.
+# One family to its log; the row of the table beside it, and on the screen, should a time limit end the others.
 run_family() {
   local family=$1 start=$SECONDS code=0 threads=2
   [ "$family" = attention ] && threads=6 # it would end last by far
   timeout 500 "$bundle/bin/tenon_conform" --plugin "$bundle/lib/tenon_plugin_template.so" --device cuda:0 \
     --family "$family" --jobs $threads >"$logs/$family.log" 2>&1 || code=$?
   printf '%-20s %-7s %s %8s\n' "$family" "$([ $code = 0 ] && echo ok || echo "BAD $code")" \
-    "$(tail -1 "$logs/$family.log" | cut -c1-80)" $((SECONDS - start)) >"$logs/$family.row"
+    "$(tail -1 "$logs/$family.log" | cut -c1-80)" $((SECONDS - start)) | tee "$logs/$family.row"
 }
 
 # Several families at a time: most of it is compiling kernels.
