@@ -11,9 +11,9 @@ __device__ inline void report(const ErrorSink& sink, u32 code, u64 index) {
   if (value < atomicMin(&sink.word->first, value)) atomicMin(sink.word->told, value);
 }
 
-// For kernels that are launched as Grid::early: all that was launched before has ended at
-// await_earlier. Before it nothing is written; read are frozen weights, and nothing that the kernel in front writes, nor,
-// where that one was launched early itself, any before it.
+// For kernels that are launched as Grid::early: all that was launched before has ended at await_earlier.
+// Before it a kernel writes nothing. It may read frozen weights, and what neither the kernel in front
+// writes nor, where that one was launched early itself, any before it.
 __device__ inline void await_earlier() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -31,8 +31,8 @@ __device__ inline int warp() { return threadIdx.x / 32; }
 
 constexpr int kTurned = ROPE == 1 ? HALF : 0, kTurnedChunks = (kTurned + 31) / 32;
 constexpr int kChunks = 2 * kTurnedChunks + (DIM - 2 * kTurned + 31) / 32;
-// Where the lane's piece begins, DIM or more if it has none. Halves that turn together are kTurnedChunks chunks
-// apart, in one lane.
+// Where the lane's piece begins, DIM or more if it has none. Halves that turn together are
+// kTurnedChunks chunks apart, in one lane.
 __device__ inline int column_of(int chunk) {
   const int own = lane() % 4 * 8;
   if (chunk >= 2 * kTurnedChunks) return 2 * kTurned + (chunk - 2 * kTurnedChunks) * 32 + own;
@@ -113,7 +113,7 @@ struct Token {
     const i32 tile = keys.first / kTile, ahead = (split - tile % SPLITS + SPLITS) % SPLITS;
     return (tile + ahead) * kTile + warp() * kKeys;
   }
-  // Is the token's key among 16?
+  // Is the token's key among the 16 from `key` on?
   __device__ bool among(i32 key) const { return own >= key && own < key + kKeys; }
   __device__ bool is_of_warp() const {
     return own >= 0 && own / kTile % SPLITS == split && own / kKeys % WARPS == warp();
@@ -331,9 +331,8 @@ extern "C" IN_CLUSTER __global__ void __launch_bounds__(kThreads, kResidentBlock
 #if ROPE
   const i64 id = ((const IDS*)d.ids)[head.batch];
   if (id >= 0 && id < d.table_rows) {
-    const f32 *const cosines = (const f32*)d.cosines + id * HALF, *const sines =
-                                                                      (const f32*)d.sines +
-                                                                      id * HALF;
+    const f32* const cosines = (const f32*)d.cosines + id * HALF;
+    const f32* const sines = (const f32*)d.sines + id * HALF;
 #pragma unroll
     for (int i = 0; i < kHeadHalves; ++i) queries[i].turn(cosines, sines);
     if (appends) own_key.turn(cosines, sines);

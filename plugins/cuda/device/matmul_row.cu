@@ -3,9 +3,9 @@
 //variant: TYPE=bf16 TY=bf16 STAGES=2 BIAS=bf16 RESIDUAL=bf16
 // SPDX-License-Identifier: Apache-2.0
 // y = act(alpha * a bᵀ + bias) + residual of one row a in halves and a large b, whose rows lie one
-// behind the other, bound by the copies of b, with sums in f32. The blocks of threads that run at once go from tile
-// to tile, of eight rows of b. One warp brings pieces of these rows to STAGES stages of shared memory;
-// eight others each multiply one row by a, which lies in shared memory, too. A lane adds its terms in
+// behind the other, bound by the copies of b, with sums in f32. The blocks of threads that run at once
+// go from tile to tile, of eight rows of b. One warp brings pieces of these rows to STAGES stages of
+// shared memory; eight others each multiply one row by a, which lies in shared memory, too. A lane adds its terms in
 // order, then lanes are added. This order does not depend on the device.
 // frozen: no kernel of the program writes b. Its first stages are copied while the kernel before is
 // still at work.
