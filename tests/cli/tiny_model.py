@@ -39,7 +39,9 @@ def read_tensors(file):
     return out
 
 
-def make(folder, seed=1, hidden=32, layers=2, heads=4, kv_heads=2, ffn=48, context=512, deviation=0.3, logits=0):
+def make(folder, seed=1, hidden=32, layers=2, heads=4, kv_heads=2, ffn=48, context=512, deviation=0.3, logits=0,
+         distinct=None):
+    """distinct: the numbers of a weight repeat after so many of them, so that a large model is made quickly."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     vocab = {letter: i for i, letter in enumerate(byte_letters())}
@@ -74,6 +76,10 @@ def make(folder, seed=1, hidden=32, layers=2, heads=4, kv_heads=2, ffn=48, conte
     source, tensors = random.Random(seed), {}
     for name, shape in shapes.items():
         count = shape[0] * (shape[1] if len(shape) > 1 else 1)
-        tensors[name] = (shape, [1.0] * count if len(shape) == 1 else [source.gauss(0, deviation) for _ in range(count)])
+        numbers = [1.0] * count
+        if len(shape) > 1:
+            some = [source.gauss(0, deviation) for _ in range(min(count, distinct or count))]
+            numbers = (some * -(-count // len(some)))[:count]
+        tensors[name] = (shape, numbers)
     write_tensors(folder / "model.safetensors", tensors)
     return folder

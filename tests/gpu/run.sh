@@ -19,6 +19,10 @@
 #                                       and rows of products with blocks (exec.control, exec.derivatives, exec.buckets, exec.recurrent,
 #                                       exec.random_loop, exec.block_keys, exec.block_rows) on DEVICE, draws of a language model
 #                                       from candidates (llm.draws), and the time of a trip with one small step
+#   run.sh bits [BUNDLE [DEVICE [TYPE...]]]  on the GPU machine: the logits of small models have the same bits however a prompt
+#                                       is cut and beside other sequences, with TENON_CUDA_BATCH_INVARIANT=1 unless it is set;
+#                                       weights of TYPE (default F16 BF16 Q8_0 Q4_K_M), in activations of f16 and bf16; JOBS (4)
+#                                       processes at a time; short table last
 #   run.sh bench [BUNDLE]               on the GPU machine: ops, median times
 #   run.sh peer [BUNDLE] [OPTION...]    on the GPU machine: ops and models beside PyTorch (compare_gpu.py and its options)
 #   run.sh peers [BUNDLE] [DEVICE]      on the GPU machine: outside judges. CASES (500) random convolutions and pools beside
@@ -54,21 +58,21 @@ prepare() {
   cp "$build"/bin/{tenon,tenon_conform,tenon_gpt,tenon_overhead,tenon_two_devices,tenon_large,tenon_foreign_capture,tenon_memory_kinds,tenon_zero_copy} \
     "$build"/tests/test_exec_{random_graph,block_keys,block_rows,control,derivatives,buckets,recurrent,random_loop} tests/bench/{compare,torch}_gpu.py tests/bench/conv_layers.py \
     tests/gpu/torch_zero_copy.py tests/peers/{binding,windows}.py tests/onnx/{node_tests.py,models.py,expected.txt} \
-    "$build"/bin/{onnx_node_case,llm_draws} "$bundle/bin/"
+    "$build"/bin/{onnx_node_case,llm_draws,llm_bits} "$bundle/bin/"
   mkdir -p "$bundle"/tests/{cli,llm}
   cp tests/cli/tiny_model.py "$bundle/tests/cli/"
-  cp tests/llm/draws.py "$bundle/tests/llm/"
+  cp tests/llm/{draws,bits}.py "$bundle/tests/llm/"
   cp -P "$build"/lib/libtenon.so* "$bundle/lib/"
   cp "$build"/lib/tenon/plugins/*.so "$bundle/lib/tenon/plugins/"
   cp "$(find "$build" -name tenon_plugin_template.so | head -1)" "$build/lib/tenon/examples/tenon_plugin_softcap_cuda.so" \
     "$bundle/lib/"
   cp sdk/examples/softcap.json tests/bench/trips_*.tng "$bundle/"
   # What a machine of another distribution may lack or have older.
-  ldd "$bundle"/bin/{te*,onnx_node_case,llm_draws} "$bundle"/lib/*.so* "$bundle"/lib/tenon/plugins/*.so 2>/dev/null |
+  ldd "$bundle"/bin/{te*,onnx_node_case,llm_draws,llm_bits} "$bundle"/lib/*.so* "$bundle"/lib/tenon/plugins/*.so 2>/dev/null |
     awk '/=> \// {print $3}' | sort -u |
     { grep -E 'libtbb|libhwy|libz|libpng|libboost|libdnnl|libsleef|libgomp|libpcre2|libutf8proc' || true; } |
     xargs -r -I{} cp -L {} "$bundle/system/"
-  strip --strip-all "$bundle"/bin/{te*,onnx_node_case,llm_draws}
+  strip --strip-all "$bundle"/bin/{te*,onnx_node_case,llm_draws,llm_bits}
   strip --strip-debug "$bundle"/lib/*.so "$bundle"/lib/tenon/plugins/*.so
   python3 tests/gpu/kernel_cases.py "$build" >"$bundle/kernel_cases"
   local cases python=${PYTHON:-python3}; cases=$(mktemp -d)
@@ -403,6 +407,11 @@ run_control() {
   return $code
 }
 
+run_bits() {
+  enter "${1:-.gpu}"
+  python3 "$bundle/tests/llm/bits.py" "$bundle/bin/tenon" "$bundle/bin/llm_bits" "${2:-cuda:0}" "${@:3}" 2>&1 | tee "$logs/bits.log"
+}
+
 run_bench() {
   enter "${1:-.gpu}"
   local cases=(
@@ -567,6 +576,7 @@ case "${1:-}" in
   copies) shift; run_copies "$@" ;;
   guest) shift; run_guest "$@" ;;
   control) shift; run_control "$@" ;;
+  bits) shift; run_bits "$@" ;;
   bench) shift; run_bench "$@" ;;
   peer) shift; run_peer "$@" ;;
   peers) shift; run_peers "$@" ;;
