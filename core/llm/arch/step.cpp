@@ -109,15 +109,14 @@ Value Step::product(Value x, Value w, const std::string& name, bool transposed, 
     w = cast(w, s.compute);
   const tenon_dtype out =
       f32_result && g.dtype(x) != f32 ? tenon_dtype{f32} : tenon_dtype{TENON_DTYPE_NONE};
-  if (!bias && !residual)
-    return g.add(op::matmul{.trans_b = transposed, .out_dtype = out, .a = x, .b = w}, name);
-  return g.add(op::linear{.trans_b = transposed,
-                          .out_dtype = out,
-                          .a = x,
-                          .b = w,
-                          .bias = bias,
-                          .residual = residual},
-               name);
+  // The planner makes the residual a part of the product where that is faster.
+  const Value y =
+      bias
+          ? Value(g.add(
+                op::linear{.trans_b = transposed, .out_dtype = out, .a = x, .b = w, .bias = bias},
+                name))
+          : Value(g.add(op::matmul{.trans_b = transposed, .out_dtype = out, .a = x, .b = w}, name));
+  return residual ? binary("add", y, residual) : y;
 }
 
 Value Step::project(Value x, const std::string& name, int64_t in, int64_t out, bool bias,
@@ -203,7 +202,17 @@ Value Step::bare_rms_norm(Value x, const std::string& name, double eps) {
 
 Value Step::norm(Value x, const std::string& name, int64_t dims) {
   if (c.norm == Norm::bare_rms) return bare_rms_norm(x, name, c.norm_eps);
-  if (c.norm == Norm::bare_layer) return g.add(op::layer_norm{.eps = c.norm_eps, .x = x}, name);
+  const auto layer_norm = [&](Value gamma, Value beta) -> Value {
+    if (wanted_sum_.of == x)
+      return g.add(op::residual_layer_norm{.eps = c.norm_eps,
+                                           .x = wanted_sum_.a,
+                                           .residual = wanted_sum_.b,
+                                           .gamma = gamma,
+                                           .beta = beta},
+                   name)[0];
+    return g.add(op::layer_norm{.eps = c.norm_eps, .x = x, .gamma = gamma, .beta = beta}, name);
+  };
+  if (c.norm == Norm::bare_layer) return layer_norm({}, {});
   const auto plus_one = [](const std::vector<Tensor>& from) {
     Tensor out = from[0].to(f32);
     for (float& v : out.values<float>()) v += 1;
@@ -217,14 +226,16 @@ Value Step::norm(Value x, const std::string& name, int64_t dims) {
                    s.compute);
   if (c.norm == Norm::rms || c.norm == Norm::rms_plus_one)
     return rms_norm_by(x, gamma, name, c.norm_eps);
-  return g.add(op::layer_norm{.eps = c.norm_eps,
-                              .x = x,
-                              .gamma = gamma,
-                              .beta = c.norm_bias ? parameter(name + ".bias", {dims}) : Value{}},
-               name);
+  return layer_norm(gamma, c.norm_bias ? parameter(name + ".bias", {dims}) : Value{});
 }
 
 Value Step::rms_norm_by(Value x, Value gamma, const std::string& name, double eps) {
+  if (wanted_sum_.of == x)
+    return g.add(op::residual_rms_norm{.eps = eps,
+                                       .x = wanted_sum_.a,
+                                       .residual = wanted_sum_.b,
+                                       .gamma = cast(gamma, s.compute)},
+                 name)[0];
   return g.add(op::rms_norm{.eps = eps, .x = x, .gamma = cast(gamma, s.compute)}, name);
 }
 
@@ -322,7 +333,9 @@ Value Step::cast(Value x, tenon_dtype to) {
 }
 
 Value Step::binary(const char* kind, Value a, Value b) {
-  return g.add(op::binary{.kind = kind, .a = a, .b = b});
+  const Value y = g.add(op::binary{.kind = kind, .a = a, .b = b});
+  if (kind == std::string_view("add") && g.type(a).dims == g.type(b).dims) last_sum_ = {y, a, b};
+  return y;
 }
 
 Value Step::constant(std::vector<int64_t> values) {
@@ -338,14 +351,24 @@ Value Step::layer_end(Value x, Value y) {
 // ---- Outputs
 
 Value Step::wanted_rows(Value x) {
-  const Value flat = reshape(x, {s.batch * s.time, c.dim});
-  if (s.whole || s.all_logits || s.hidden || s.time == 1) return flat;
-  // The last token of a sequence without tokens is its first one here.
-  const Value last = g.add(
-      op::binary{.kind = "max", .a = binary("sub", count_, constant({1})), .b = constant({0})});
-  const Value first = g.add(
-      op::iota{.shape = {s.batch}, .axis = 0, .dtype = i64, .step = static_cast<double>(s.time)});
-  return g.add(op::gather{.data = flat, .indices = binary("add", first, last)}, "last_rows");
+  const Sum sum = last_sum_;
+  const bool all = s.all_logits || s.hidden || s.time == 1;
+  Value at;
+  if (!s.whole && !all) {
+    // The last token of a sequence without tokens is its first one here.
+    const Value last = g.add(
+        op::binary{.kind = "max", .a = binary("sub", count_, constant({1})), .b = constant({0})});
+    const Value first = g.add(
+        op::iota{.shape = {s.batch}, .axis = 0, .dtype = i64, .step = static_cast<double>(s.time)});
+    at = binary("add", first, last);
+  }
+  const auto rows = [&](Value v) {
+    const Value flat = reshape(v, {s.batch * s.time, c.dim});
+    return at ? g.add(op::gather{.data = flat, .indices = at}, "last_rows") : flat;
+  };
+  if (s.whole || sum.of != x) return rows(x);
+  wanted_sum_ = {{}, rows(sum.a), rows(sum.b)};
+  return wanted_sum_.of = binary("add", wanted_sum_.a, wanted_sum_.b);
 }
 
 }  // namespace tenon::llm

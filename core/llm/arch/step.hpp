@@ -225,7 +225,8 @@ class Step {
   std::map<std::string, Value, std::less<>> kept{};
   const std::vector<CacheState>& caches() const { return caches_; }
   // Rows [rows, dim] of x [batch, time, dim] that the outputs need: the last ones of the sequences,
-  // or all.
+  // or all. Of a sum, takes the rows of both parts; the last norm then reads their sum unrounded, except in
+  // whole sequences.
   Value wanted_rows(Value x);
   // Logits f32 [.., vocab] of such rows, or of x.
   Value logits(Value rows);
@@ -258,6 +259,10 @@ class Step {
     int64_t start, length;  // on its last axis
   };
   std::map<tenon_value, Part> parts_;  // results of stacked products
+  struct Sum {
+    Value of, a, b;
+  };
+  Sum last_sum_, wanted_sum_;  // the last one of all; that of wanted_rows()
 };
 
 // ---- Parts of the decoders (decoder.cpp, experts.cpp)
