@@ -35,7 +35,7 @@ inline constexpr int trans_a = 3, trans_b = 4, epilogue = 7, bias_pointer = 8, a
                      aux_ld = 12, bias_type = 26;
 inline constexpr int batch_count = 5, batch_stride = 6;
 // Sums of parts are kept in the compute type, and added in order.
-inline constexpr int reduction_mask = 3, reduce_in_compute_type = 2;
+inline constexpr int reduction_mask = 3, reduce_in_compute_type = 2, reduce_never = 0;
 inline constexpr int most_workspace = 1, alignment_a = 5, alignment_b = 6, alignment_c = 7,
                      alignment_d = 8;
 inline constexpr int epilogue_none = 1, epilogue_bias = 4, epilogue_gelu = 32,

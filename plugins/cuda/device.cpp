@@ -25,6 +25,13 @@ bool early_launches_wanted() {
   return !text || std::string_view(text) != "0";
 }
 
+// TENON_CUDA_BATCH_INVARIANT=1: see Properties::batch_invariant. What it rests on was measured on sm_90.
+bool is_batch_invariant(int major) {
+  constexpr int kMeasuredMajor = 9;
+  const char* text = secure_getenv("TENON_CUDA_BATCH_INVARIANT");
+  return text && std::string_view(text) == "1" && major == kMeasuredMajor;
+}
+
 int attribute_of(DeviceId id, int which) {
   int value = 0;
   TENON_CUDA(device_attribute, &value, which, id);
@@ -44,6 +51,7 @@ Properties read_properties(DeviceId id) {
   constexpr int kStartsEarly = 9;
   p.early_starts =
       p.major >= kStartsEarly && driver().has_early_starts() && early_launches_wanted();
+  p.batch_invariant = is_batch_invariant(p.major);
   p.l2_bytes = static_cast<uint64_t>(attribute_of(id, attribute::l2_bytes));
   size_t bytes = 0;
   TENON_CUDA(device_memory, &bytes, id);

@@ -20,43 +20,8 @@
 //variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 GROUPS=2 KEYS=128 STAGES=2 BLOCKS=1 PRODUCER=1 PLAIN=1 UNSEEN=1 KV_LEN=i64 PAST_LEN=i64 BLOCK_TABLE=i64 PIECE=32
 //variant: TT=f16 TS=f32 MASK=0 DP=64 VP=64 GROUPS=2 KEYS=64 STAGES=4 BLOCKS=2 PRODUCER=0 PLAIN=1 UNSEEN=1 KV_LEN=i64 PAST_LEN=i64 BLOCK_TABLE=i64 PIECE=32
 #include "attention_bulk.cuh"
-#include "attention_quads.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// Registers of a thread: the producer warpgroup leaves its own to the consumers.
-constexpr int kOfProducer = 24, kEqual = 65536 / (kThreads * BLOCKS) / 8 * 8,
-              kMost = (kEqual * (GROUPS + 1) - kOfProducer) / GROUPS / 8 * 8,
-              kOfConsumer = kMost < 240 ? kMost : 240;
-
-// The two query rows of a quad, 8 apart.
-struct BulkRows {
-  i32 row, ends[2];  // where the keys of each row end, relative to the thread's first column
-  i32 first, last;   // keys that all rows of the warp may attend to
-#if !PLAIN
-  i32 begins[2];
-  const T* mask[2];  // with COLUMNS, the first is that of all rows
-#endif
-  __device__ BulkRows(const Attention& p, const Task& task)
-      : row(task.r0 + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4) {
-    const Limits l = task.limits_of_row(p, row), m = task.limits_of_row(p, row + 8);
-    ends[0] = l.last - quad_column(0), ends[1] = m.last - quad_column(0);
-    first = __reduce_max_sync(~0u, max(l.first, m.first));
-    last = __reduce_min_sync(~0u, min(l.last, m.last));
-#if !PLAIN
-    begins[0] = l.first - quad_column(0), begins[1] = m.first - quad_column(0);
-    const Head head(p, task.index);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const i32 r = row + h * 8;
-      mask[h] = r < task.end ? mask_row_of(p, head, head.row(p, r)) : (const T*)nullptr;
-      if (r >= task.end) begins[h] = ends[h] = 0;  // there is no mask to read
-    }
-#ifdef COLUMNS
-    mask[0] = (const T*)p.mask + head.batch * p.mask_strides[0];
-#endif
-#endif
-  }
-};
 // Products q·k of the keys from `key` on become weights, in place.
 __device__ __forceinline__ void weigh(const Attention& p, const Task& task, const BulkRows& rows,
                                       i32 key, f32 (&s)[KEYS / 2], f32 (&row_max)[2],
@@ -111,26 +76,6 @@ __device__ __forceinline__ void weigh(const Attention& p, const Task& task, cons
   }
   softmax_step<false>(s, kLog2E, row_max, row_sum, rescale);
 #endif
-}
-
-// A consumer's turn at the tensor cores.
-__device__ __forceinline__ void await_turn(int group) {
-  if (PRODUCER) asm volatile("bar.sync %0, 256;" ::"r"(2 + group) : "memory");
-}
-__device__ __forceinline__ void end_turn(int group) {
-  if (PRODUCER) asm volatile("bar.arrive %0, 256;" ::"r"(2 + (group + 1) % GROUPS) : "memory");
-}
-
-// The lanes of a quad hold two columns of each of four times 8. They exchange them, so that each
-// has 8 adjacent columns.
-__device__ __forceinline__ Vec<u32, 4> exchange(const u32 (&w)[4]) {
-  const bool upper = threadIdx.x & 2, odd = threadIdx.x & 1;
-  const u32 a = __shfl_xor_sync(~0u, upper ? w[0] : w[2], 2),
-            b = __shfl_xor_sync(~0u, upper ? w[1] : w[3], 2);
-  const u32 x0 = upper ? a : w[0], x1 = upper ? w[2] : a, y0 = upper ? b : w[1],
-            y1 = upper ? w[3] : b;
-  const u32 c = __shfl_xor_sync(~0u, odd ? x0 : y0, 1), d = __shfl_xor_sync(~0u, odd ? x1 : y1, 1);
-  return {odd ? c : x0, odd ? y0 : c, odd ? d : x1, odd ? y1 : d};
 }
 
 // A consumer. last: where the keys of its rows end. FEW_KEYS: weights are two halves each.
@@ -221,7 +166,7 @@ __device__ __forceinline__ void consume(const Attention& p, const Work& w, const
     // Values that no row attends to may hold anything, and zero times infinity is no zero.
     const i32 seen = task.reach.of_step(p.q_len - 1).last;
     if (seen < key && seen < p.k_len)
-      clear_values(at.v + stage.before().slot * kVBytes, seen - (key - KEYS), group);
+      clear_values(at.v + stage.before().slot * kVBytes, seen - (key - KEYS), KEYS, group);
 #endif
     settle(o);
     wgmma_fence();
@@ -280,12 +225,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS)
   if (task.r0 == 0 && task.index % p.k_heads == 0) check_blocks(p, task.index / p.k_heads);
 #endif
   if (threadIdx.x == (PRODUCER ? 0 : (GROUPS - 1) * 128)) {
-    barrier_init(at.q_full, 1);
-    for (u32 i = 0; i < STAGES * 8; i += 8) {
-      barrier_init(at.k_full + i, 1), barrier_init(at.v_full + i, 1);
-      barrier_init(at.k_empty + i, GROUPS * 4), barrier_init(at.v_empty + i, GROUPS * 4);
-    }
-    barriers_made();
+    make_barriers(at);
     if (!PRODUCER) fill(p, w, at, task);
   }
   __syncthreads();

@@ -5,7 +5,7 @@
 //variant: TT=bf16 TS=f32 MASK=0 DP=128 VP=128 GROUPS=2 KEYS=128 STAGES=2 BLOCKS=1 PRODUCER=1 PLAIN=1 UNSEEN=0
 //variant: TT=f16 TS=f32 MASK=0 DP=64 VP=64 GROUPS=2 KEYS=64 STAGES=4 BLOCKS=2 PRODUCER=0 PLAIN=1 UNSEEN=1 KV_LEN=i64 BLOCK_TABLE=i32 PIECE=16
 #pragma once
-#include "attention.cuh"
+#include "attention_quads.cuh"
 #include "bulk.cuh"
 #include "wgmma.cuh"
 
@@ -13,6 +13,10 @@ typedef AttentionWork Work;
 constexpr int kRows = GROUPS * 64, kThreads = (GROUPS + PRODUCER) * 128;
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// Registers of a thread: the producer warpgroup leaves its own to the consumers.
+constexpr int kOfProducer = 24, kEqual = 65536 / (kThreads * BLOCKS) / 8 * 8,
+              kMost = (kEqual * (GROUPS + 1) - kOfProducer) / GROUPS / 8 * 8,
+              kOfConsumer = kMost < 240 ? kMost : 240;
 constexpr u32 kQBytes = kRows * DP * 2, kKBytes = KEYS * DP * 2, kVBytes = KEYS * VP * 2;
 static_assert(PRODUCER || STAGES > 2, "a consumer refills the stage two tiles back");
 
@@ -30,6 +34,17 @@ struct Layout {
         v_empty(k_empty + STAGES * 8),
         head(v_empty + STAGES * 8) {}
 };
+// By one thread.
+__device__ __forceinline__ void make_barriers(const Layout& at) {
+  barrier_init(at.q_full, 1);
+  for (u32 i = 0; i < STAGES * 8; i += 8) {
+    barrier_init(at.k_full + i, 1), barrier_init(at.v_full + i, 1);
+    barrier_init(at.k_empty + i, GROUPS * 4), barrier_init(at.v_empty + i, GROUPS * 4);
+  }
+  barriers_made();
+}
+// Room for the barriers of a kernel with something behind them.
+constexpr u32 kBarrierBytes = 256;
 // A tile's stage in the pipeline, and the parity of its barriers' phase.
 struct Stage {
   u32 slot = 0, phase = 0;
@@ -88,7 +103,9 @@ struct Task {
     end = min(r0 + w.rows, rows);
     all.first = reach.of_step(step_of(p, r0)).first;
     all.last = reach.of_step(step_of(p, end - 1)).last;
-#ifdef BLOCK_TABLE
+#ifdef TILE_STEP  // tiles begin at multiples of it
+    all.first -= all.first % TILE_STEP;
+#elif defined(BLOCK_TABLE)
     all.first -= all.first % PIECE;
 #endif
   }
@@ -213,16 +230,65 @@ __device__ __forceinline__ void refill(const Attention& p, const Work& w, const 
   __syncwarp();
 #endif
 }
-// Zeros for the rows of a tile of values from `count` on. A warpgroup writes them for itself.
-__device__ __forceinline__ void clear_values(u32 tile, int count, int group) {
-  for (int i = threadIdx.x % 128; i < (KEYS - count) * 8; i += 128)
+// Zeros for the rows of a tile of values from `first` to `last`. A warpgroup writes them for itself.
+__device__ __forceinline__ void clear_values(u32 tile, int first, int last, int group) {
+  for (int i = threadIdx.x % 128; i < (last - first) * 8; i += 128)
 #pragma unroll
     for (int col = 0; col < VP; col += 64)
       asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(
-                       tile + col / 64 * (KEYS * 128) + count * 128 + i * 16),
+                       tile + col / 64 * (KEYS * 128) + first * 128 + i * 16),
                    "r"(0)
                    : "memory");
   shared_to_wgmma();
   asm volatile("bar.sync %0, 128;" ::"r"(2 + GROUPS + group) : "memory");
 }
+// The two query rows of a quad, 8 apart.
+struct BulkRows {
+  i32 row, ends[2];  // where the keys of each row end, relative to the thread's first column
+  i32 first, last;   // keys that all rows of the warp may attend to
+#if !PLAIN
+  i32 begins[2];
+  const T* mask[2];  // with COLUMNS, the first is that of all rows
+#endif
+  __device__ BulkRows(const Attention& p, const Task& task)
+      : row(task.r0 + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4) {
+    const Limits l = task.limits_of_row(p, row), m = task.limits_of_row(p, row + 8);
+    ends[0] = l.last - quad_column(0), ends[1] = m.last - quad_column(0);
+    first = __reduce_max_sync(~0u, max(l.first, m.first));
+    last = __reduce_min_sync(~0u, min(l.last, m.last));
+#if !PLAIN
+    begins[0] = l.first - quad_column(0), begins[1] = m.first - quad_column(0);
+    const Head head(p, task.index);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const i32 r = row + h * 8;
+      mask[h] = r < task.end ? mask_row_of(p, head, head.row(p, r)) : (const T*)nullptr;
+      if (r >= task.end) begins[h] = ends[h] = 0;  // there is no mask to read
+    }
+#ifdef COLUMNS
+    mask[0] = (const T*)p.mask + head.batch * p.mask_strides[0];
+#endif
+#endif
+  }
+};
+// A consumer's turn at the tensor cores.
+__device__ __forceinline__ void await_turn(int group) {
+  if (PRODUCER) asm volatile("bar.sync %0, 256;" ::"r"(2 + group) : "memory");
+}
+__device__ __forceinline__ void end_turn(int group) {
+  if (PRODUCER) asm volatile("bar.arrive %0, 256;" ::"r"(2 + (group + 1) % GROUPS) : "memory");
+}
+
+// The lanes of a quad hold two columns of each of four times 8. They exchange them, so that each
+// has 8 adjacent columns.
+__device__ __forceinline__ Vec<u32, 4> exchange(const u32 (&w)[4]) {
+  const bool upper = threadIdx.x & 2, odd = threadIdx.x & 1;
+  const u32 a = __shfl_xor_sync(~0u, upper ? w[0] : w[2], 2),
+            b = __shfl_xor_sync(~0u, upper ? w[1] : w[3], 2);
+  const u32 x0 = upper ? a : w[0], x1 = upper ? w[2] : a, y0 = upper ? b : w[1],
+            y1 = upper ? w[3] : b;
+  const u32 c = __shfl_xor_sync(~0u, odd ? x0 : y0, 1), d = __shfl_xor_sync(~0u, odd ? x1 : y1, 1);
+  return {odd ? c : x0, odd ? y0 : c, odd ? d : x1, odd ? y1 : d};
+}
+
 #endif

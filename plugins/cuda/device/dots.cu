@@ -79,16 +79,5 @@ extern "C" __global__ void __launch_bounds__(32 * kWarps) dots(const Product p) 
 #pragma unroll
   for (int w = 0; w < kWarps; ++w) all += sums[w][threadIdx.x];
   const i64 at = row * p.n + column;
-  f32 bias = 0, residual = 0;
-#ifdef BIAS
-  bias = widen(static_cast<const BIAS*>(p.bias)[column]);
-#endif
-#ifdef RESIDUAL
-  residual = widen(static_cast<const RESIDUAL*>(p.residual)[at]);
-#endif
-  const Ends<f32> end = ends(all, (f32)p.alpha, bias, residual);
-#ifdef PRE_ACT
-  static_cast<Y*>(p.pre_act)[at] = narrow<Y>(end.z);
-#endif
-  static_cast<Y*>(p.y)[at] = narrow<Y>(end.y);
+  static_cast<Y*>(p.y)[at] = finished<Y>(p, all, at, column);
 }

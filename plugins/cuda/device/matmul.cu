@@ -19,22 +19,6 @@ typedef TS S;
 typedef TY Y;
 constexpr int kTile = SIZE;
 
-// The value of y at `at`, which lies in column `col`; sum is of the S.
-__device__ inline S finished(const Product& p, S sum, i64 at, i64 col) {
-  S bias = 0, residual = 0;
-#ifdef BIAS
-  bias = (S)widen(((const BIAS*)p.bias)[col]);
-#endif
-#ifdef RESIDUAL
-  residual = (S)widen(((const RESIDUAL*)p.residual)[at]);
-#endif
-  const Ends<S> e = ends(sum, (S)p.alpha, bias, residual);
-#ifdef PRE_ACT
-  ((Y*)p.pre_act)[at] = narrow<Y>(e.z);
-#endif
-  return e.y;
-}
-
 // Which tile and batch is the block's? Tiles go in bands of rows, so that what is read stays in L2.
 struct Place {
   i64 i, j, batch, a, b;
@@ -77,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(kTileThreads) product(const Product
 #pragma unroll
     for (int j = 0; j < kTile / 16; ++j) {
       const i64 col = at.j + tile_at(j, tx), to = (at.batch * p.m + row) * p.n + col;
-      if (col < p.n) ((Y*)p.y)[to] = narrow<Y>(finished(p, acc[i][j], to, col));
+      if (col < p.n) ((Y*)p.y)[to] = finished<Y>(p, acc[i][j], to, col);
     }
   }
 }
@@ -101,9 +85,8 @@ extern "C" __global__ void __launch_bounds__(kTileThreads, 2) product(const Prod
         const i64 col = at.j + acc.col(j), to = (at.batch * p.m + row) * p.n + col;
         if (col >= p.n) continue;
         Vec<Y, 2> v;
-        v.v[0] = narrow<Y>(finished(p, acc.v[i][j][half * 2], to, col));
-        if (col + 1 < p.n)
-          v.v[1] = narrow<Y>(finished(p, acc.v[i][j][half * 2 + 1], to + 1, col + 1));
+        v.v[0] = finished<Y>(p, acc.v[i][j][half * 2], to, col);
+        if (col + 1 < p.n) v.v[1] = finished<Y>(p, acc.v[i][j][half * 2 + 1], to + 1, col + 1);
         if (pairs) {
           store((Y*)p.y + to, v);
         } else {
@@ -149,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(256) finish(const Product p) {
 #else
   i64 c = col;
   for (int e = 0; e < kEach && at + e < count; ++e) {
-    ((Y*)p.y)[at + e] = narrow<Y>(finished(p, ((const S*)p.a)[at + e], at + e, c));
+    ((Y*)p.y)[at + e] = finished<Y>(p, ((const S*)p.a)[at + e], at + e, c);
     if (++c == p.n) c = 0;
   }
 #endif

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tile of a product by one block of 256 threads: fma_tile for any dtype, mma_tile on tensor cores
-// for f16 and bf16 (from sm_80 on). Both sum over k in a fixed order.
+// for f16 and bf16 (from sm_80 on). Both sum over k in a fixed order. mma_tile adds 16 terms at a time,
+// in order, to one sum that begins at zero, whatever TILE is. On sm_90, other kernels with this order give
+// the same bits: matmul_few_rows.cu, and kernels of cuBLASLt that do not split the sum.
 #pragma once
 #include "async.cuh"
 #include "common.cuh"

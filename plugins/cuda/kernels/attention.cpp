@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention, by one of seven kernel texts:
+// attention, by one of nine kernel texts:
+//   attention_steps       halves over a cache, where rows must be alike (AttentionProblem::in_spans)
+//   attention_steps_wgmma the same for many query rows on sm_90
 //   attention_decode      halves, few query rows per key head
 //   attention_decode_q8_0 the same with keys and values in blocks of q8_0
 //   attention_bulk        halves on sm_90
@@ -142,7 +144,21 @@ std::optional<Choice> fma_choice(const AttentionProblem& p, const Properties& de
   return c;
 }
 
+// attention_steps.cu
+std::optional<Choice> steps_choice(const AttentionProblem& p, const Properties& device) {
+  constexpr int64_t kRows = 64, kKeys = 64, kThreads = 128;
+  if (!p.in_spans()) return {};
+  Choice c{.entry = &entries::attention_steps, .defines = p.defines, .rows = kRows};
+  c.defines.insert(c.defines.end(), {define("DP", p.padded_dim), define("VP", p.padded_v_dim)});
+  c.shared = 2 * (kRows * (p.padded_dim + 8) + kKeys * (p.padded_dim + 8 + p.padded_v_dim + 8)) +
+             kThreads * p.padded_v_dim / 2 * 4;
+  c.early = true;
+  c.in_turn = true;
+  return c.shared <= device.shared_per_block ? std::optional(c) : std::nullopt;
+}
+
 Choice choose(const AttentionProblem& p, const Properties& device) {
+  if (auto c = steps_choice(p, device)) return *c;
   if (auto c = decode_choice(p, device)) return *c;
   for (const auto of : {half_choice, split_choice, fma_choice})
     if (auto c = of(p, device)) return *c;
@@ -225,11 +241,15 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
     p = p.dequantized();
   }
   Choice choice = of_blocks ? *of_blocks : choose(p, properties);
-  const int64_t cluster = split_keys(a, choice, p, properties);
+  const bool in_spans = choice.entry == &entries::attention_steps;
+  const int64_t cluster = in_spans ? split_spans(a, choice.blocks(p), 1, properties)
+                                   : split_keys(a, choice, p, properties);
   const int64_t blocks = choice.blocks(p) * a.splits;
   if (blocks >= kNarrowIndex || p.heads() * p.rows() >= kNarrowIndex)
     throw sdk::Refusal::shape("too many query rows for one launch");
-  if (choice.entry == &entries::attention && a.splits == 1 && AttentionBulk::takes(p, properties)) {
+  constexpr int64_t kManyRows = 64;
+  const bool may_be_bulk = in_spans ? p.rows() >= kManyRows : choice.entry == &entries::attention;
+  if (may_be_bulk && a.splits == 1 && AttentionBulk::takes(p, properties)) {
     codes.push_back(f.bulk.emplace(device, p).code());
   } else {
     choice.defines.push_back(define("SPLIT", choice.split_define(a)));
@@ -241,10 +261,14 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
     codes.push_back(f.attention = device.code(*choice.entry, choice.defines, f.grid.shared));
   }
   f.merges = a.splits > cluster;
-  if (f.merges) codes.push_back(f.merge = device.code(entries::attention_merge, p.merge_defines()));
+  if (f.merges) {
+    f.merge = in_spans ? device.code(entries::attention_join, p.join_defines())
+                       : device.code(entries::attention_merge, p.merge_defines());
+    codes.push_back(f.merge);
+  }
   sdk::Kernel kernel = kernel_of(codes, [f](const sdk::Call& c) { f.run(c); });
   if (f.dequantize) kernel.scratch = f.dequantize->key_bytes() + f.dequantize->value_bytes();
-  if (a.splits > 1) kernel.scratch += bytes_of_splits(p);
+  if (a.splits > 1) kernel.scratch += in_spans ? bytes_of_spans(p) : bytes_of_splits(p);
   kernel.can_fail = can_fail;
   const double flops = 2.0 * static_cast<double>(p.heads() * p.rows()) *
                        static_cast<double>(a.k_len) * (a.dim + a.v_dim);

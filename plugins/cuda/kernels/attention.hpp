@@ -2,6 +2,7 @@
 // An attention node (forward or backward) as kernels see it: arguments and defines.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@ struct AttentionProblem {
   bool wide_floats = false;  // the same for f32
   bool plain = false;        // scores are products times a positive scale, without mask or cap
   bool wgmma = false;        // the tensor cores of sm_90
+  bool alike = false;        // Properties::batch_invariant
   // Keys and values are blocks of q8_0, whose strides count bytes; `wide` is that of the queries.
   bool in_blocks = false;
   uint64_t block_alignment = 0;      // of k and v, in bytes
@@ -42,6 +44,15 @@ struct AttentionProblem {
   std::vector<std::string> wgmma_defines() const;
   // Those of attention_merge.cu.
   std::vector<std::string> merge_defines() const;
+  // Those of attention_join.cu.
+  std::vector<std::string> join_defines() const;
+  // Does it have the order of sums of attention_spans.cuh? Attention of halves over a cache has, where rows
+  // must be alike.
+  bool in_spans() const {
+    constexpr int64_t kWidest = 128;
+    return alike && wide && past_len >= 0 && kv_len >= 0 && mask < 0 && arguments.v_dim > 0 &&
+           std::max(arguments.dim, arguments.v_dim) <= kWidest;
+  }
   static int64_t wgmma_padded(int64_t dim) { return dim <= 64 ? 64 : 128; }
   int64_t wgmma_width() const {
     return wgmma_padded(arguments.dim) + wgmma_padded(arguments.v_dim);
@@ -84,6 +95,12 @@ int64_t split_keys(AttentionArguments& a, const AttentionChoice& choice, const A
                    const Properties& device);
 // Scratch memory for the sums of splits.
 uint64_t bytes_of_splits(const AttentionProblem& p);
+
+// The same of problems in_spans(): where `blocks` of threads are too few for the device, several share the
+// keys of a row and take spans in turn. Returns how many blocks of a cluster of at most `cluster` join them.
+int64_t split_spans(AttentionArguments& a, int64_t blocks, int64_t cluster,
+                    const Properties& device);
+uint64_t bytes_of_spans(const AttentionProblem& p);
 
 sdk::Kernel make_decode_attention(const sdk::op::decode_attention& n, const sdk::Node& node);
 sdk::Kernel make_attention_backward(const sdk::op::attention_backward& n, const sdk::Node& node);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host side of attention_bulk.cu: the shape of blocks, and descriptors for the copy engine.
+// Host side of attention_bulk.cu and attention_steps_wgmma.cu: the shape of blocks, and descriptors for the copy engine.
 #include "attention_bulk.hpp"
 
 #include <algorithm>
@@ -46,6 +46,10 @@ const AttentionBulk::Form& AttentionBulk::form_of(const AttentionProblem& p, int
   static constexpr Form kWide{.groups = 2, .keys = 128, .stages = 2, .blocks = 1, .producer = 1},
       kNarrow{.groups = 2, .keys = 64, .stages = 4, .blocks = 2, .producer = 0},
       kFew{.groups = 1, .keys = 64, .stages = 4, .blocks = 2, .producer = 0};
+  static constexpr Form kWideSpans{
+      .groups = 2, .keys = 64, .stages = 3, .blocks = 1, .producer = 1},
+      kNarrowSpans{.groups = 2, .keys = 64, .stages = 4, .blocks = 1, .producer = 1};
+  if (p.in_spans()) return p.wgmma_width() > 192 ? kWideSpans : kNarrowSpans;
   if (p.wgmma_width() > 128) return kWide;
   const bool few =
       kFew.rows(p) > 0 && p.heads() * blocks_for(p.rows(), kNarrow.rows(p)) <= processors;
@@ -53,10 +57,11 @@ const AttentionBulk::Form& AttentionBulk::form_of(const AttentionProblem& p, int
 }
 
 int64_t AttentionBulk::Form::shared(const AttentionProblem& p) const {
-  constexpr int64_t kBarrier = 8, kHead = 8;
+  constexpr int64_t kBarrier = 8, kHead = 8, kBarriers = 256;  // kBarrierBytes
   const int64_t dim = p.wgmma_padded(p.arguments.dim), v_dim = p.wgmma_padded(p.arguments.v_dim);
-  return 2 * (groups * 64 * dim + stages * keys * (dim + v_dim)) + (1 + 4 * stages) * kBarrier +
-         kHead;
+  const int64_t tiles = 2 * (groups * 64 * dim + stages * keys * (dim + v_dim));
+  if (p.in_spans()) return tiles + kBarriers + groups * 64 * v_dim * 4;  // sums of earlier spans
+  return tiles + (1 + 4 * stages) * kBarrier + kHead;
 }
 
 int64_t AttentionBulk::Form::piece(const AttentionProblem& p) const {
@@ -81,14 +86,20 @@ AttentionBulk::AttentionBulk(CudaDevice& device, const AttentionProblem& p)
   grid_.threads = static_cast<uint32_t>((form_.groups + form_.producer) * 128);
   grid_.shared = static_cast<uint32_t>(form_.shared(p));
   grid_.early = device.properties().early_starts;
-  std::vector<std::string> defines = p.wgmma_defines();
+  AttentionProblem shown = p;
+  shown.plain = p.plain && !p.in_spans();
+  std::vector<std::string> defines = shown.wgmma_defines();
   defines.insert(defines.end(), {define("GROUPS", form_.groups), define("KEYS", form_.keys),
                                  define("STAGES", form_.stages), define("BLOCKS", form_.blocks),
-                                 define("PRODUCER", form_.producer),
-                                 define("UNSEEN", may_have_unseen_keys(p) ? 1 : 0)});
-  if (has_columns(p)) defines.emplace_back("COLUMNS=1");
+                                 define("PRODUCER", form_.producer)});
   if (p.table >= 0) defines.push_back(define("PIECE", form_.piece(p)));
-  code_ = device.code(entries::attention_bulk, defines, grid_.shared);
+  if (p.in_spans()) {
+    code_ = device.code(entries::attention_steps_wgmma, defines, grid_.shared);
+  } else {
+    defines.push_back(define("UNSEEN", may_have_unseen_keys(p) ? 1 : 0));
+    if (has_columns(p)) defines.emplace_back("COLUMNS=1");
+    code_ = device.code(entries::attention_bulk, defines, grid_.shared);
+  }
   const auto l2 = static_cast<int64_t>(device.properties().l2_bytes);
   const int64_t bytes = int64_t{a.k_len} * (a.dim + a.v_dim) * 2;
   const int64_t rounds = blocks_for(p.heads(), std::max<int64_t>(l2 * 2 / 5 / bytes, 1));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention of few query rows by attention_decode.cu, and decode_attention, which is attention of one
-// token of each sequence, with its rope and its rows of the caches in the same launch.
+// token of each sequence, with its rope and its rows of the caches in the same launch, by
+// decode_attention.cu or decode_attention_spans.cu.
 #include <algorithm>
 
 #include "attention.hpp"
@@ -13,6 +14,7 @@ namespace {
 
 constexpr int kClusterMajor = 9;
 constexpr int64_t kMostCluster = 8;  // as many blocks as any device takes in a cluster
+constexpr int64_t kSpan = 256;       // keys, as in device/attention_spans.cuh
 
 }  // namespace
 
@@ -64,6 +66,28 @@ uint64_t bytes_of_splits(const AttentionProblem& p) {
   const AttentionArguments& a = p.arguments;
   return static_cast<uint64_t>(a.splits * p.heads() * p.rows() * (a.v_dim + 2) *
                                element_bytes(p.sum));
+}
+
+int64_t split_spans(AttentionArguments& a, int64_t blocks, int64_t cluster,
+                    const Properties& device) {
+  a.splits = 1;
+  if (blocks == 0) return 1;
+  const int64_t spans = blocks_for(a.k_len, kSpan), wanted = device.multiprocessors;
+  // A launch less is worth more than some idle multiprocessors.
+  const int64_t in_cluster = std::min({cluster, 2 * wanted / blocks, spans});
+  if (in_cluster > 1 && 3 * cluster * blocks >= wanted) {
+    a.splits = static_cast<int32_t>(in_cluster);
+    return in_cluster;
+  }
+  if (blocks * 2 <= wanted && spans > 1)
+    a.splits = static_cast<int32_t>(std::min({wanted / blocks, kMostSplits, spans}));
+  return 1;
+}
+
+uint64_t bytes_of_spans(const AttentionProblem& p) {
+  const AttentionArguments& a = p.arguments;
+  return static_cast<uint64_t>(blocks_for(a.k_len, kSpan) * p.heads() * p.rows() * (a.v_dim + 4) *
+                               4);
 }
 
 // ---- decode_attention
@@ -122,9 +146,9 @@ struct Decode {
   AttentionProblem p;
   args::DecodeAttention arguments{};
   TypedCode<args::DecodeAttention> code;
-  TypedCode<AttentionArguments> merge;
+  TypedCode<AttentionArguments> join;
   Grid grid;
-  bool merges = false;
+  bool joins = false;
   int k = 0, v = 0, rows = 0, cosines = -1, sines = -1, ids = -1, k_cache = 0, v_cache = 0;
   uint64_t k_bytes = 0, v_bytes = 0;
 
@@ -147,7 +171,7 @@ struct Decode {
     d.cosines = c.in(cosines), d.sines = c.in(sines), d.ids = c.in(ids);
     d.k_next = c.outputs[1], d.v_next = c.outputs[2];
     code.launch(c, grid, d);
-    if (merges) merge.launch(c, {.blocks = p.heads() * p.rows(), .threads = 128}, a);
+    if (joins) join.launch(c, {.blocks = p.heads() * p.rows(), .threads = 128}, a);
   }
 };
 
@@ -185,6 +209,47 @@ void add_rope(const sdk::op::decode_attention& n, int64_t dim, args::DecodeAtten
 
 }  // namespace
 
+namespace {
+
+// How keys are divided among blocks of threads.
+struct Division {
+  int64_t warps, cluster, keys;  // keys: of a turn of a block
+  uint64_t scratch = 0;
+  std::vector<std::string> defines{};
+};
+// decode_attention.cu: tiles of 16 keys for each warp. With few heads, the keys of each are shared by many.
+Division tiles_of(AttentionProblem& p, const Properties& device) {
+  constexpr int64_t kWarpKeys = 16, kMostHeads = 16;
+  AttentionArguments& a = p.arguments;
+  const int64_t warps = 8 * p.heads() <= 2 * device.multiprocessors && a.group <= 8 ? 8 : 4;
+  const AttentionChoice choice{.rows = kMostHeads,
+                               .blocks_wanted = 1,
+                               .cluster = device.major >= kClusterMajor ? kMostCluster : 1,
+                               .tile = warps * kWarpKeys};
+  Division d{.warps = warps, .cluster = split_keys(a, choice, p, device), .keys = choice.tile};
+  if (a.splits > 1) d.scratch = bytes_of_splits(p);
+  d.defines = {define("WARPS", warps)};
+  return d;
+}
+// decode_attention_spans.cu: spans. With few heads, the segments of a span are taken at once.
+Division spans_of(AttentionProblem& p, const Properties& device) {
+  constexpr int64_t kSegmentWarps = 4, kFewHeads = 8, kMostOfSpans = 20 << 10;  // bytes
+  AttentionArguments& a = p.arguments;
+  const int64_t segments = p.heads() <= device.multiprocessors && a.group <= kFewHeads ? 4 : 1;
+  const int64_t cluster =
+      split_spans(a, p.heads(), device.major >= kClusterMajor ? kMostCluster : 1, device);
+  // Spans of a block lie in its shared memory, if that leaves room for other blocks.
+  const int64_t spans = blocks_for(blocks_for(a.k_len, kSpan), a.splits),
+                bytes = spans * a.group * (a.v_dim + 4) * 4;
+  const int64_t own = cluster > 1 && bytes <= kMostOfSpans ? spans : 0;
+  Division d{.warps = kSegmentWarps * segments, .cluster = cluster, .keys = kSpan};
+  if (a.splits > 1 && own == 0) d.scratch = bytes_of_spans(p);
+  d.defines = {define("SEGMENTS", segments), define("OWN_SPANS", own)};
+  return d;
+}
+
+}  // namespace
+
 sdk::Kernel make_decode_attention(const sdk::op::decode_attention& n, const sdk::Node& node) {
   CudaDevice& device = device_of(node);
   const Properties& properties = device.properties();
@@ -209,16 +274,9 @@ sdk::Kernel make_decode_attention(const sdk::op::decode_attention& n, const sdk:
   AttentionArguments& a = p.arguments;
   if (a.group == 0 && p.heads() > 0)
     throw Refusal::shape("no query rows beside which keys are appended");
-  // With few heads, the keys of each are shared by many warps.
-  constexpr int64_t kWarpKeys = 16;
-  const int64_t warps = 8 * p.heads() <= 2 * properties.multiprocessors && a.group <= 8 ? 8 : 4;
-  const AttentionChoice choice{.rows = kMostHeads,
-                               .blocks_wanted = 1,
-                               .cluster = properties.major >= kClusterMajor ? kMostCluster : 1,
-                               .tile = warps * kWarpKeys};
-  const int64_t cluster = split_keys(a, choice, p, properties);
+  const Division division = p.in_spans() ? spans_of(p, properties) : tiles_of(p, properties);
   // The kernel names keys of the next two turns.
-  if (a.k_len + 3 * choice.tile * a.splits >= kNarrowIndex)
+  if (a.k_len + 3 * division.keys * a.splits >= kNarrowIndex)
     throw Refusal::shape("too many keys for numbers of 32 bits");
   const int64_t blocks = p.heads() * a.splits;
   if (blocks >= kNarrowIndex) throw Refusal::shape("too many query rows for one launch");
@@ -227,25 +285,31 @@ sdk::Kernel make_decode_attention(const sdk::op::decode_attention& n, const sdk:
   to.attention.q_strides = strides_of(n.q);
   to.cache_rows = n.k_cache.type().dims[0];
   std::vector<std::string> defines = p.defines;
-  defines.insert(defines.end(),
-                 {define("DIM", a.dim), define("V_DIM", a.v_dim),
-                  define("GROUP", std::max(a.group, 1)), define("K_HEADS", std::max(a.k_heads, 1)),
-                  define("SPLITS", a.splits), define("WARPS", warps), define("CLUSTER", cluster),
-                  "ROWS=" + type_name("rows", n.rows.type().dtype)});
+  defines.insert(
+      defines.end(),
+      {define("DIM", a.dim), define("V_DIM", a.v_dim), define("GROUP", std::max(a.group, 1)),
+       define("K_HEADS", std::max(a.k_heads, 1)), define("SPLITS", a.splits),
+       define("CLUSTER", division.cluster), "ROWS=" + type_name("rows", n.rows.type().dtype)});
+  defines.insert(defines.end(), division.defines.begin(), division.defines.end());
   add_rope(n, a.dim, to, defines);
   d.k = n.k.position(), d.v = n.v.position(), d.rows = n.rows.position();
   d.cosines = n.cos.position(), d.sines = n.sin.position(), d.ids = n.position_ids.position();
   d.k_cache = n.k_cache.position(), d.v_cache = n.v_cache.position();
   d.k_bytes = n.k_cache.type().bytes(), d.v_bytes = n.v_cache.type().bytes();
   d.grid = {.blocks = blocks,
-            .threads = static_cast<uint32_t>(32 * warps),
+            .threads = static_cast<uint32_t>(32 * division.warps),
             .early = properties.early_starts};
-  d.code = device.code(entries::decode_attention, defines);
+  d.code = p.in_spans() ? device.code(entries::decode_attention_spans, defines)
+                        : device.code(entries::decode_attention, defines);
   std::vector<Code> codes = {d.code};
-  d.merges = a.splits > cluster;
-  if (d.merges) codes.push_back(d.merge = device.code(entries::attention_merge, p.merge_defines()));
+  d.joins = a.splits > division.cluster;
+  if (d.joins) {
+    d.join = p.in_spans() ? device.code(entries::attention_join, p.join_defines())
+                          : device.code(entries::attention_merge, p.merge_defines());
+    codes.push_back(d.join);
+  }
   sdk::Kernel kernel = kernel_of(codes, [d](const sdk::Call& c) { d.run(c); });
-  if (a.splits > 1) kernel.scratch = bytes_of_splits(p);
+  kernel.scratch = division.scratch;
   kernel.in_place = {{d.k_cache, 1}, {d.v_cache, 2}};
   kernel.can_fail = true;
   kernel.describe = text_of(n);

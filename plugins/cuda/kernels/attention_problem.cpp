@@ -66,6 +66,14 @@ std::vector<std::string> AttentionProblem::wgmma_defines() const {
   return d;
 }
 
+std::vector<std::string> AttentionProblem::join_defines() const {
+  std::vector<std::string> d = defines;
+  std::erase_if(d, [](const std::string& text) {
+    return text.starts_with("BLOCK_TABLE=") || text.starts_with("SOFTCAP=");
+  });
+  return d;
+}
+
 std::vector<std::string> AttentionProblem::merge_defines() const {
   return {defines[0], defines[1], "MASK=0", define("MOST_SPLITS", kMostSplits)};  // TT and TS
 }
@@ -130,6 +138,7 @@ AttentionProblem attention_problem(const Op& n, CudaDevice& device,
   p.q = n.q.position(), p.k = n.k.position(), p.v = n.v.position();
   p.padded_dim = padded(dim), p.padded_v_dim = padded(v_dim);
   p.mma = is_half(p.dtype) && device.properties().major >= 8;
+  p.alike = device.properties().batch_invariant;
 
   int mask = 0;
   if (n.mask) {

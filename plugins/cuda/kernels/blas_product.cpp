@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <sstream>
+
+#include "chain_check.hpp"
 
 namespace tenon::cuda {
 namespace {
@@ -106,15 +109,25 @@ std::optional<Heuristic> choice_of(const std::string& text) {
 }  // namespace
 
 struct BlasProduct::State {
-  State(CudaDevice& d, const ProductProblem& p) : device(d), problem(p) {}
+  State(CudaDevice& d, const ProductProblem& p) : device(d), problem(p) {
+    if (!sums_in_order()) return;
+    try {
+      check.emplace(d, p);
+    } catch (const sdk::Refusal&) {  // no compiler: then nothing can be compared
+    }
+  }
   CudaDevice& device;
   ProductProblem problem;
+  std::optional<ChainCheck> check{};
   std::mutex mutex{};
   bool described = false, tuned = false;
   OwnedProduct product{};
   OwnedLayout a{}, b{}, y{};
   std::optional<Heuristic> choice{};
 
+  // Must a row have the same bits alone and among others? The library's gelu is not ours, so products with it
+  // have no such promise.
+  bool sums_in_order() const { return is_chain(device, problem) && problem.act.empty(); }
   int compute() const {
     if (problem.sum == TENON_DTYPE_F64) return value::compute_f64;
     return problem.a == TENON_DTYPE_F32 && problem.tf32 ? value::compute_tf32 : value::compute_f32;
@@ -171,7 +184,9 @@ struct BlasProduct::State {
     OwnedPreference wish;
     blas().check("preference_create", blas().preference_create(wish.slot()));
     set(wish, value::most_workspace, static_cast<size_t>(workspace));
-    set(wish, value::reduction_mask, static_cast<uint32_t>(value::reduce_in_compute_type));
+    set(wish, value::reduction_mask,
+        static_cast<uint32_t>(sums_in_order() ? value::reduce_never
+                                              : value::reduce_in_compute_type));
     set(wish, value::alignment_a, alignment_of_b());
     set(wish, value::alignment_b, alignment_of_a());
     set(wish, value::alignment_c, alignment_of_y());
@@ -198,7 +213,8 @@ struct BlasProduct::State {
          << " compute " << compute() << " epilogue " << *epilogue_of(p) << " bias "
          << sdk::dtype_name(p.bias) << " residual " << sdk::dtype_name(p.residual) << " batch "
          << inner() << " steps " << step_of_a() << " " << step_of_b() << " alignment "
-         << alignment_of_a() << " " << alignment_of_b() << " workspace " << workspace << "\n";
+         << alignment_of_a() << " " << alignment_of_b() << " workspace " << workspace
+         << (sums_in_order() ? " unsplit" : "") << (check ? " in the order of our own\n" : "\n");
     return text.str();
   }
 
@@ -216,25 +232,29 @@ struct BlasProduct::State {
                                              workspace, h.workspace, stream));
   }
 
-  size_t fastest_of(const std::vector<Heuristic>& list);
+  // The fastest, or the first if they are not timed. With a check: of those that pass it; there may be none.
+  std::optional<size_t> best_of(const std::vector<Heuristic>& list, bool timed);
 
-  // The choice as text; nothing when it was to be timed and that was not possible.
+  // The choice as text, empty where our own tiles must do; nothing when it was to be timed and that was not
+  // possible.
   std::optional<std::string> choose(uint64_t workspace, bool timed) {
     if (timed && !StreamTrial::possible()) return std::nullopt;
-    const std::vector<Heuristic> list = proposals(workspace, timed ? kMostProposals : 4);
+    const std::vector<Heuristic> list = proposals(workspace, timed || check ? kMostProposals : 4);
     if (list.empty()) return "";
-    if (!timed || list.size() == 1) return text_of(list[0]);
+    if (!check && (!timed || list.size() == 1)) return text_of(list[0]);
     try {
-      return text_of(list[fastest_of(list)]);
+      const std::optional<size_t> best = best_of(list, timed);
+      return best ? text_of(list[*best]) : "";
     } catch (const sdk::Failure& e) {
       if (e.code() != TENON_OUT_OF_MEMORY) throw;
-      return std::nullopt;
+      // Without room for a check, our own tiles have the right order. An empty choice is not kept.
+      return timed ? std::nullopt : std::optional<std::string>("");
     }
   }
 };
 
-// Times them in memory of their own. Contents matter: a device that multiplies zeros is faster.
-size_t BlasProduct::State::fastest_of(const std::vector<Heuristic>& list) {
+// Runs them in memory of their own. Contents matter: a device that multiplies zeros is faster.
+std::optional<size_t> BlasProduct::State::best_of(const std::vector<Heuristic>& list, bool timed) {
   const ProductProblem& p = problem;
   const auto reach = [&](int64_t rows, int64_t cols, int64_t ld, int64_t step) {
     return (inner() - 1) * step + (rows - 1) * ld + cols;
@@ -264,8 +284,19 @@ size_t BlasProduct::State::fastest_of(const std::vector<Heuristic>& list) {
       multiply(named ? own : product, h, left.at(), right.at(), residual.at(), result.at(),
                scratch.at(), stream);
     });
-  StreamTrial trial(device, std::move(ways));
-  return fastest(trial);
+  std::vector<size_t> kept(list.size());
+  std::iota(kept.begin(), kept.end(), size_t{0});
+  if (check) {
+    const std::vector<bool> same =
+        check->same({left.at(), right.at(), bias.at(), residual.at(), result.at()}, ways);
+    std::erase_if(kept, [&](size_t w) { return !same[w]; });
+  }
+  if (kept.empty()) return {};
+  if (!timed || kept.size() == 1) return kept[0];
+  std::vector<StreamTrial::Way> timed_ways;
+  for (const size_t w : kept) timed_ways.push_back(ways[w]);
+  StreamTrial trial(device, std::move(timed_ways));
+  return kept[fastest(trial)];
 }
 
 bool BlasProduct::takes(CudaDevice& device, const ProductProblem& p) {

@@ -143,27 +143,36 @@ struct Product {
 
 uint64_t aligned(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// The library's sums in f32 and a kernel that reads them move more bytes than a product of halves and
-// an elementwise node behind it, or the norm that reads it: these may stay apart. Small ones cost the
-// same either way.
-bool is_better_apart(CudaDevice& device, const ProductProblem& p) {
-  constexpr int64_t kSmall = 1 << 15;
-  ProductProblem first = p;
-  first.residual = TENON_DTYPE_NONE;
-  first.act.clear(), first.act_kind.clear();
-  return is_half(p.y) && !p.pre_act && p.m * p.n * p.batches() >= kSmall &&
-         BlasProduct::takes(device, first);
-}
-
 // Below this many terms our own tiles with all of it in one kernel beat the library's sums, which
 // go through memory.
 constexpr int64_t kShortSum = 700;
+
+// The library's sums in f32 and a kernel that reads them move more bytes than a product of halves and
+// an elementwise node behind it, or the norm that reads it: these may stay apart. Small ones cost the
+// same either way. But two nodes round twice and one kernel rounds once, so where rows have the same
+// bits alone and among others, the number of rows must not decide: small ones stay apart, too. So does a
+// residual, of which a norm behind it then reads the sum in f32.
+bool is_better_apart(CudaDevice& device, const ProductProblem& p) {
+  constexpr int64_t kSmall = 1 << 15;
+  const bool chain = is_chain(device, p);
+  if (!is_half(p.y) || p.pre_act) return false;
+  if (chain && p.residual != TENON_DTYPE_NONE) return true;
+  if (BlasProduct::takes(device, p) || (is_half(p.a) && p.k < kShortSum)) return false;
+  ProductProblem first = p;
+  first.residual = TENON_DTYPE_NONE;
+  first.act.clear(), first.act_kind.clear();
+  return (chain || p.m * p.n * p.batches() >= kSmall) && BlasProduct::takes(device, first);
+}
 
 }  // namespace
 
 Kernel make_product(const Node& node, const ProductProblem& p, const ProductPlaces& places) {
   CudaDevice& device = device_of(node);
   Kernel kernel;
+  if (is_chain(device, p) && is_better_apart(device, p))
+    throw Refusal{TENON_REASON_OTHER,
+                  "not all kernels of such a product round as one with what follows it does: batch "
+                  "invariant products stay apart"};
   if (JoinedProduct::takes(device, p)) {
     const JoinedProduct joined(device, {p});
     kernel = kernel_of({joined.code()},
@@ -171,22 +180,23 @@ Kernel make_product(const Node& node, const ProductProblem& p, const ProductPlac
     kernel.cost = p.seconds();
     return kernel;
   }
-  if (DotsProduct::takes(p)) {
+  if (DotsProduct::takes(device, p)) {
     const DotsProduct dots(device, p);
     kernel =
         kernel_of({dots.code()}, [dots, places](const sdk::Call& c) { dots.run(c, places.of(c)); });
     kernel.cost = p.seconds();
     return kernel;
   }
-  if (RowProduct::takes(device, p)) {
-    try {
-      const RowProduct row(device, p);
-      kernel =
-          kernel_of({row.code()}, [row, places](const sdk::Call& c) { row.run(c, places.of(c)); });
-      kernel.cost = p.seconds();
-      return kernel;
-    } catch (const Refusal&) {  // no compiler: the library may have it
-    }
+  const auto by = [&](const auto& rows) {
+    kernel =
+        kernel_of({rows.code()}, [rows, places](const sdk::Call& c) { rows.run(c, places.of(c)); });
+    kernel.cost = p.seconds();
+    return kernel;
+  };
+  try {
+    if (RowProduct::takes(device, p)) return by(RowProduct(device, p));
+    if (FewRowsProduct::takes(device, p)) return by(FewRowsProduct(device, p));
+  } catch (const Refusal&) {  // no compiler: the library may have it
   }
   // Our own tiles stand in where the library knows no algorithm. Without code of them and without
   // a compiler the product is claimed only if the library surely has one.
@@ -201,6 +211,7 @@ Kernel make_product(const Node& node, const ProductProblem& p, const ProductPlac
   ProductProblem plain = p;
   const bool fused = BlasProduct::takes(device, p);
   if (!fused) {
+    if (is_chain(device, p)) plain.alpha = 1;  // what follows multiplies by it, as our own tiles do
     plain.bias = plain.residual = TENON_DTYPE_NONE;
     plain.pre_act = false;
     plain.act.clear(), plain.act_kind.clear();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products by our own kernels: matmul.cu, dots.cu, matmul_row.cu.
+// Products by our own kernels: matmul.cu, dots.cu, matmul_row.cu, matmul_few_rows.cu.
 #include "product.hpp"
 
 #include <algorithm>
@@ -82,6 +82,11 @@ double ProductProblem::seconds() const {
   return 3e-6 + std::max(flops() / rate, moved / 3.5e12);
 }
 
+bool is_chain(const CudaDevice& device, const ProductProblem& p) {
+  return device.properties().batch_invariant && is_half(p.a) && p.a == p.b &&
+         p.sum == TENON_DTYPE_F32 && !p.trans_a && p.batch.empty();
+}
+
 TileProduct::TileProduct(CudaDevice& device, const ProductProblem& problem) : problem_(problem) {
   const ProductProblem& t = problem_;
   if (t.batch.size() > kBatchRank) throw sdk::Refusal::shape("too many batch axes");
@@ -106,9 +111,11 @@ void TileProduct::run(const sdk::Call& call, const ProductPointers& p) const {
                args);
 }
 
-bool DotsProduct::takes(const ProductProblem& p) {
-  // Of halves, the tensor cores of the library soon win.
-  constexpr int64_t kFewColumns = 8, kFewRows = 8, kManyColumns = 512, kMostOfHalves = 64;
+bool DotsProduct::takes(const CudaDevice& device, const ProductProblem& p) {
+  // Of many rows of halves, the tensor cores of the library are faster. Where rows have the same bits alone and
+  // among others, the kernel must not depend on m. Long rows keep all threads busy, and then memory limits both.
+  constexpr int64_t kFewColumns = 8, kFewRows = 8, kManyColumns = 512, kMostOfHalves = 64,
+                    kLongRow = 1024;
   const int64_t bytes = element_bytes(p.a), vector = static_cast<int64_t>(kBytes) / bytes;
   const auto on_vectors = [&](uint64_t alignment, int64_t ld) {
     return alignment >= kBytes && ld % vector == 0;
@@ -119,7 +126,8 @@ bool DotsProduct::takes(const ProductProblem& p) {
          p.k % vector == 0 && on_vectors(p.a_alignment, p.lda) &&
          on_vectors(p.b_alignment, p.ldb) &&
          (f32 ? p.n <= kFewColumns || (p.m <= kFewRows && p.n <= kManyColumns)
-              : p.n <= kFewColumns && p.m <= kMostOfHalves);
+              : p.n <= kFewColumns &&
+                    (is_chain(device, p) ? p.k >= kLongRow : p.m <= kMostOfHalves));
 }
 
 DotsProduct::DotsProduct(CudaDevice& device, const ProductProblem& problem) : problem_(problem) {
@@ -141,6 +149,17 @@ void DotsProduct::run(const sdk::Call& call, const ProductPointers& p) const {
 
 namespace {
 
+// Is b, transposed, worth a launch that keeps all multiprocessors, and can the copy engine bring it? Less is in
+// the cache.
+bool is_large_transposed(const CudaDevice& device, const ProductProblem& p) {
+  constexpr int64_t kFewest = int64_t{1} << 21;  // elements of b
+  constexpr int kCopyEngineMajor = 9;
+  return device.properties().major >= kCopyEngineMajor && is_half(p.a) && p.a == p.b &&
+         p.sum == TENON_DTYPE_F32 && !p.trans_a && p.trans_b && p.batch.empty() &&
+         p.n < kNarrowIndex && p.k < kNarrowIndex && p.ldb == p.k && p.k % kElements == 0 &&
+         p.a_alignment >= kBytes && p.b_alignment >= kBytes && p.n * p.k >= kFewest;
+}
+
 // Of device/matmul_row.cu.
 constexpr int64_t kRowsOfTile = 8, kRowStage = kRowsOfTile * 1024 * 2,
                   kLeastRowStages = 4;  // bytes
@@ -154,13 +173,7 @@ int64_t row_stages(const CudaDevice& device, int64_t k) {
 }  // namespace
 
 bool RowProduct::takes(const CudaDevice& device, const ProductProblem& p) {
-  // Less is in the cache, or not worth a launch that keeps all multiprocessors.
-  constexpr int64_t kFewest = int64_t{1} << 21;  // elements of b
-  constexpr int kCopyEngineMajor = 9;
-  return device.properties().major >= kCopyEngineMajor && is_half(p.a) && p.a == p.b &&
-         p.sum == TENON_DTYPE_F32 && !p.trans_a && p.trans_b && p.batch.empty() && p.m == 1 &&
-         p.n < kNarrowIndex && p.ldb == p.k && p.k % kElements == 0 && p.a_alignment >= kBytes &&
-         p.b_alignment >= kBytes && p.n * p.k >= kFewest &&
+  return !is_chain(device, p) && is_large_transposed(device, p) && p.m == 1 &&
          row_stages(device, p.k) >= kLeastRowStages;
 }
 
@@ -182,13 +195,63 @@ void RowProduct::run(const sdk::Call& call, const ProductPointers& p) const {
   code_.launch(call, grid_, arguments_of(problem_, p), problem_.frozen);
 }
 
+namespace {
+
+// Of device/matmul_few_rows.cu.
+constexpr int64_t kMostFewRows = 16, kTileRows = 16;
+struct FewRowsStages {
+  int64_t tiles = 0, piece = 0, count = 0;  // terms of a stage; 0: there is no room
+  uint32_t bytes = 0;                       // of all of them
+};
+// The longest pieces of which enough fit. They take more than half of the shared memory, so a
+// multiprocessor has one block: of a kernel that begins early, one could have two, and another none.
+FewRowsStages few_rows_stages(const CudaDevice& device, int64_t m) {
+  constexpr int64_t kLeast = 3, kMost = 8, kPad = 8, kHalf = 2;
+  constexpr auto& entry = entries::matmul_few_rows;
+  const int64_t room = device.properties().shared_room(entry.file, entry.name);
+  const int64_t tiles = m <= 4 ? 2 : 4;  // two leave room for pieces of 1024 terms
+  for (const int64_t piece : {1024, 512, 384, 256, 128}) {
+    const int64_t stage = (tiles * kTileRows + m) * (piece + kPad) * kHalf;
+    const int64_t count = std::min(kMost, room / stage);
+    if (count >= kLeast) return {tiles, piece, count, static_cast<uint32_t>(count * stage)};
+  }
+  return {};
+}
+
+}  // namespace
+
+bool FewRowsProduct::takes(const CudaDevice& device, const ProductProblem& p) {
+  return is_chain(device, p) && is_large_transposed(device, p) && p.m >= 1 && p.m <= kMostFewRows &&
+         p.lda % kElements == 0 && few_rows_stages(device, p.m).count > 0;
+}
+
+FewRowsProduct::FewRowsProduct(CudaDevice& device, const ProductProblem& problem)
+    : problem_(problem) {
+  const FewRowsStages stages = few_rows_stages(device, problem.m);
+  std::vector<std::string> d = finish_defines(problem);
+  if (problem.alpha != 1) d.emplace_back("ALPHA=1");
+  d.insert(d.end(), {"TYPE=" + type_name("a", problem.a), "TY=" + type_name("y", problem.y),
+                     define("TILES", stages.tiles), define("PIECE", stages.piece),
+                     define("STAGES", stages.count)});
+  grid_ = {.blocks = std::min<int64_t>(blocks_for(problem.n, kTileRows),
+                                       device.properties().multiprocessors),
+           .threads = static_cast<uint32_t>(32 * 3 * stages.tiles),
+           .shared = stages.bytes,
+           .early = device.properties().early_starts};
+  code_ = device.code(entries::matmul_few_rows, d, grid_.shared);
+}
+
+void FewRowsProduct::run(const sdk::Call& call, const ProductPointers& p) const {
+  code_.launch(call, grid_, arguments_of(problem_, p), problem_.frozen);
+}
+
 ProductFinish::ProductFinish(CudaDevice& device, const ProductProblem& problem)
     : problem_(problem) {
   // The tile's own defines have no meaning here, and are always the same.
   ProductProblem t = problem;
   t.a = t.b = t.sum;
   t.trans_a = t.trans_b = false;
-  t.alpha = 1;
+  if (!is_chain(device, problem)) t.alpha = 1;  // it is in the sums
   const auto aligned = [](tenon_dtype type, uint64_t alignment) {
     return type == TENON_DTYPE_NONE || alignment >= kBytes;
   };

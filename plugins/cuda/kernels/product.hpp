@@ -42,6 +42,11 @@ struct ProductProblem {
   double seconds() const;  // estimated
 };
 
+// Must each row of the result have the same bits alone and among any number of others? If so
+// (Properties::batch_invariant), all kernels of products of halves add the terms of a sum in the order of
+// mma_tile (device/tile.cuh).
+bool is_chain(const CudaDevice& device, const ProductProblem& p);
+
 struct ProductPointers {
   const void *a = nullptr, *b = nullptr, *bias = nullptr, *residual = nullptr;
   void *y = nullptr, *pre_act = nullptr;
@@ -65,10 +70,10 @@ class TileProduct {
 };
 
 // Few columns, in f32 also few rows and not many columns (device/dots.cu): libraries are slow there. With
-// few columns in f32, a row has the same bits alone and among others.
+// few columns in f32, and in halves where is_chain(), a row has the same bits alone and among others.
 class DotsProduct {
  public:
-  static bool takes(const ProductProblem& p);
+  static bool takes(const CudaDevice& device, const ProductProblem& p);
   DotsProduct(CudaDevice& device, const ProductProblem& problem);
   Code code() const { return code_; }
   void run(const sdk::Call& call, const ProductPointers& p) const;
@@ -93,7 +98,21 @@ class RowProduct {
   Grid grid_;
 };
 
-// What follows a product, from its sums (alpha is in them), which may lie in y.
+// The same of 1 to 16 rows that is_chain() asks to be alike (device/matmul_few_rows.cu).
+class FewRowsProduct {
+ public:
+  static bool takes(const CudaDevice& device, const ProductProblem& p);
+  FewRowsProduct(CudaDevice& device, const ProductProblem& problem);
+  Code code() const { return code_; }
+  void run(const sdk::Call& call, const ProductPointers& p) const;
+
+ private:
+  ProductProblem problem_;
+  CodeFor<entries::matmul_few_rows> code_;
+  Grid grid_;
+};
+
+// What follows a product, from its sums, which may lie in y. alpha is in them, unless is_chain().
 class ProductFinish {
  public:
   ProductFinish() = default;

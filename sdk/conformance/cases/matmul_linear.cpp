@@ -18,6 +18,8 @@ void transposed_rows(Suite& s) {
   };
   for (const Form& f :
        {Form{1, 64, 40}, Form{1, 4104, 1061, true, true, true, true, "silu", -0.6},
+        Form{2, 4104, 1061, false, true}, Form{7, 1032, 2053, true, false},
+        Form{16, 2056, 1030, true, true, true, false, "gelu", 0.6},
         Form{5, 72, 33, true, false, true, false, "gelu"},
         Form{6, 80, 33, true, false, true, false, "gelu"},
         Form{18, 208, 24, true, true, false, false, "silu", -0.6},
