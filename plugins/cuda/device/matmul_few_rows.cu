@@ -1,21 +1,21 @@
-//variant: TYPE=f16 TY=f16 TILES=4 PIECE=512 STAGES=3
-//variant: TYPE=bf16 TY=f32 TILES=4 PIECE=384 STAGES=3 BIAS=f32 ALPHA=1 PRE_ACT=1 ACT(x)=unary_gelu(x,0.f,0.f)
-//variant: TYPE=bf16 TY=bf16 TILES=2 PIECE=256 STAGES=5 BIAS=bf16 RESIDUAL=bf16
-//variant: TYPE=f16 TY=f16 TILES=2 PIECE=128 STAGES=4 RESIDUAL=f16
+//variant: TYPE=f16 TY=f16 ROWS=8 TILES=3 PIECE=512 STAGES=4
+//variant: TYPE=f16 TY=f16 ROWS=16 TILES=3 PIECE=512 STAGES=3 RESIDUAL=f16
+//variant: TYPE=bf16 TY=f32 ROWS=16 TILES=3 PIECE=384 STAGES=3 BIAS=f32 ALPHA=1 PRE_ACT=1 ACT(x)=unary_gelu(x,0.f,0.f)
+//variant: TYPE=bf16 TY=bf16 ROWS=8 TILES=3 PIECE=128 STAGES=5 BIAS=bf16 RESIDUAL=bf16
 // SPDX-License-Identifier: Apache-2.0
 // y = act(alpha * a bᵀ + bias) + residual of 1 to 16 rows a in halves and a large b, whose rows lie one behind
 // the other, with sums in f32. Copies of b bound its time.
 // The blocks that run at once share the tiles, of 16 rows of b each. A block has TILES tiles at a time. A
-// producer warp for each copies pieces of PIECE terms of its rows, and of all rows of a, to STAGES stages of
-// shared memory. Each of two consumer warps for a tile multiplies a by eight rows of b on tensor cores. It adds
-// 16 terms at a time, in order, to one sum from the first term to the last. This order does not depend on m,
-// and tile.cuh has the same one.
+// producer warp for each brings pieces of PIECE terms of its rows, in the order of wgmma.cuh, and of rows of a, to
+// STAGES stages of shared memory. Rows of b from places that are no multiples of 128 bytes apart would come slower.
+// A consumer warp for a tile, or two, multiply a by its rows on tensor cores. They add 16 terms at a time, in
+// order, to one sum from the first term to the last. This order does not depend on m, and tile.cuh has the same one.
 // frozen: no kernel of the program writes b. Its first stages are copied while the kernel before is
 // still at work.
-// Defines: dtypes TYPE (of a and b) and TY; TILES, PIECE, STAGES; BIAS, RESIDUAL (dtypes), ALPHA, PRE_ACT,
+// Defines: dtypes TYPE (of a and b) and TY; ROWS: most rows of a: 8 or 16; TILES, PIECE, STAGES; BIAS, RESIDUAL (dtypes), ALPHA, PRE_ACT,
 // ACT(x), or none of them.
-//entry: matmul_few_rows = multiply_few_rows(Product, bool)
-#include "barrier.cuh"
+//entry: matmul_few_rows = multiply_few_rows(Product, TensorMap, bool)
+#include "bulk.cuh"
 #include "ends.cuh"
 #include "tile.cuh"
 
@@ -24,12 +24,17 @@ typedef TY Y;
 
 #if __CUDA_ARCH__ >= 900
 constexpr int kTiles = TILES, kTileRows = 16, kRows = kTiles * kTileRows;  // of b, of a stage
-constexpr int kEach = 8, kWorkers = kRows / kEach;  // rows of b of a consumer warp
+// A product on tensor cores has 16 rows of one operand and eight of the other. These of b are a consumer
+// warp's.
+constexpr bool kEightOfA = ROWS <= 8;
+constexpr int kEach = kEightOfA ? 16 : 8, kWorkers = kRows / kEach;
 constexpr int kThreads = 32 * (kWorkers + kTiles);
-constexpr int kRowsOfA = 16 / kTiles;  // of a producer warp
-constexpr int kStride = PIECE + 8;     // elements; it sets neighbouring rows four banks apart
+constexpr int kRowsOfA = (ROWS + kTiles - 1) / kTiles;  // of a producer warp
+constexpr int kPart = 64, kParts = PIECE / kPart,
+              kPartSize = kTileRows * kPart;  // of a tile; elements
+constexpr int kStrideOfA = PIECE + 8;  // elements; it sets neighbouring rows four banks apart
 constexpr int kStep = 32;              // terms that a warp loads at a time, for two products
-static_assert(PIECE % kStep == 0, "steps do not leave a row");
+static_assert(PIECE % kPart == 0 && kParts <= 32, "each lane of a producer brings a part, or none");
 
 // The order of stages: all pieces of TILES tiles, then those of the block's next ones.
 struct Place {
@@ -46,33 +51,34 @@ struct Place {
   }
 };
 
-// Operands of two products.
+// Operands of two products, of 16 rows and of eight.
 struct Terms {
-  u32 a[2][4], b[4];
+  u32 sixteen[2][4], eight[4];
 };
 __device__ inline void add_first(f32* sum, const Terms& t) {
-  multiply_add(sum, t.a[0], t.b[0], t.b[1], T{});
+  multiply_add(sum, t.sixteen[0], t.eight[0], t.eight[1], T{});
 }
 __device__ inline void add_second(f32* sum, const Terms& t) {
-  multiply_add(sum, t.a[1], t.b[2], t.b[3], T{});
+  multiply_add(sum, t.sixteen[1], t.eight[2], t.eight[3], T{});
 }
 // The same of the first `terms`: 8, 16 or 24. Behind them is anything.
 __device__ inline void add_some(f32* sum, Terms& t, u32 terms) {
-  if (terms == 8) t.a[0][2] = t.a[0][3] = t.b[1] = 0;
+  if (terms == 8) t.sixteen[0][2] = t.sixteen[0][3] = t.eight[1] = 0;
   add_first(sum, t);
   if (terms <= 16) return;
-  t.a[1][2] = t.a[1][3] = t.b[3] = 0;
+  t.sixteen[1][2] = t.sixteen[1][3] = t.eight[3] = 0;
   add_second(sum, t);
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
-    multiply_few_rows(const Product p, const bool frozen) {
-  extern __shared__ __align__(128) u8 shared[];
+    multiply_few_rows(const Product p, const __grid_constant__ Map b, const bool frozen) {
+  extern __shared__ __align__(1024) u8 shared[];
   __shared__ __align__(8) u64 barriers[2 * STAGES];
   T* const stages = reinterpret_cast<T*>(shared);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const u32 k = (u32)p.k, n = (u32)p.n, m = (u32)p.m, pieces = (k + PIECE - 1) / PIECE;
-  const u32 stage_size = (kRows + m) * kStride;                          // elements
+  constexpr u32 kOfA = kRows * PIECE, kAligned = 512;  // elements
+  const u32 stage_size = (kOfA + m * kStrideOfA + kAligned - 1) / kAligned * kAligned;
   const u32 full = shared_address(barriers), empty = full + 8 * STAGES;  // copied, read
   if (threadIdx.x == 0) {
 #pragma unroll
@@ -82,25 +88,24 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   }
   __syncthreads();
 
-  // By the producer warps: each copies the rows of b of one tile, and some rows of a. A lane copies a row.
-  // The barrier counts the bytes of both.
+  // By the producer warps: each brings one tile and some rows of a. A lane brings a part, or a row. The
+  // barrier counts the bytes of both, and also those of zeros behind the ends of b.
   const int tile = warp - kWorkers, first_of_a = tile * kRowsOfA;
   const auto copy_b = [&](const Place& to) {
-    const u32 first = to.first_row(tile), bytes = to.terms(k) * sizeof(T),
-              barrier = full + 8 * to.slot;
-    const int rows = first < n ? min(n - first, (u32)kTileRows) : 0,
+    const u32 first = to.first_row(tile), terms = to.terms(k), barrier = full + 8 * to.slot;
+    const int parts = first < n ? (terms + kPart - 1) / kPart : 0,
               rows_of_a = max(min((int)m - first_of_a, kRowsOfA), 0);
-    if (lane == 0) barrier_expect(barrier, (rows + rows_of_a) * bytes);
+    if (lane == 0)
+      barrier_expect(barrier, (parts * kPartSize + rows_of_a * terms) * (u32)sizeof(T));
     __syncwarp();
-    if (lane < rows)
-      copy_bytes(
-          shared_address(stages + to.slot * stage_size + (tile * kTileRows + lane) * kStride),
-          static_cast<const T*>(p.b) + (i64)(first + lane) * k + to.piece * PIECE, bytes, barrier);
+    if (lane < parts)
+      copy_tile(shared_address(stages + to.slot * stage_size + (tile * kParts + lane) * kPartSize),
+                &b, to.piece * PIECE + lane * kPart, first, barrier);
   };
   const auto copy_a = [&](const Place& to) {
     const int row = first_of_a + lane;
     if (lane < kRowsOfA && row < m)
-      copy_bytes(shared_address(stages + to.slot * stage_size + (kRows + row) * kStride),
+      copy_bytes(shared_address(stages + to.slot * stage_size + kOfA + row * kStrideOfA),
                  static_cast<const T*>(p.a) + row * p.lda + to.piece * PIECE,
                  to.terms(k) * sizeof(T), full + 8 * to.slot);
   };
@@ -123,19 +128,30 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     return;
   }
 
-  // Places of the lane's rows of a and b in a stage, for load_matrices. Rows that a does not have repeat its
-  // last one, and their results are dropped.
-  const u32 left = (kRows + min(lane % 16, (int)m - 1)) * kStride + lane / 16 * 8,
-            right = (warp * kEach + lane % 8) * kStride + lane / 8 * 8;
+  // Where the lane reads of both operands, for load_matrices. Rows that a does not have repeat its last one,
+  // and their results are dropped.
+  constexpr int kRowsOfProduct = 24 - kEach;  // of a: 16 or eight, as b has eight or 16
+  const int row_of_b = warp * kEach % kTileRows + lane % kEach, eights = lane / kEach;
+  const u32 of_a = kOfA + min(lane % kRowsOfProduct, (int)m - 1) * kStrideOfA +
+                   lane / kRowsOfProduct * 8,
+            of_b = warp * kEach / kTileRows * (kParts * kPartSize) + row_of_b * kPart;
   f32 sum[4] = {};
   for (; at.first_row(0) < n; at.next(pieces)) {
     barrier_wait(full + 8 * at.slot, at.phase);
     const T* const stage = stages + at.slot * stage_size;
+    const auto load_a = [&](u32(&to)[4], u32 t) { load_matrices<false>(to, stage + of_a + t); };
+    const auto load_b = [&](u32(&to)[4], u32 t) {
+      const u32 piece = (t % kPart / 8 + eights) ^ (row_of_b % 8);
+      load_matrices<false>(to, stage + of_b + t / kPart * kPartSize + piece * 8);
+    };
     const auto terms_at = [&](u32 t) {
       Terms terms;
-      load_matrices<false>(terms.a[0], stage + left + t);
-      load_matrices<false>(terms.b, stage + right + t);
-      load_matrices<false>(terms.a[1], stage + left + t + kStep / 2);
+      if constexpr (kEightOfA)
+        load_b(terms.sixteen[0], t), load_a(terms.eight, t),
+            load_b(terms.sixteen[1], t + kStep / 2);
+      else
+        load_a(terms.sixteen[0], t), load_b(terms.eight, t),
+            load_a(terms.sixteen[1], t + kStep / 2);
       return terms;
     };
     const u32 terms = at.terms(k);
@@ -152,11 +168,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
     if (lane == 0) barrier_arrive(empty + 8 * at.slot);
     if (at.piece + 1 < pieces) continue;
 
-    const u32 first =
-        at.first_row(warp * kEach / kTileRows) + warp * kEach % kTileRows + lane % 4 * 2;
+    const u32 first = at.first_row(warp * kEach / kTileRows) + warp * kEach % kTileRows;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const u32 row = i / 2 * 8 + lane / 4, column = first + i % 2;
+      const u32 of_sixteen = i / 2 * 8 + lane / 4, of_eight = lane % 4 * 2 + i % 2;
+      const u32 row = kEightOfA ? of_eight : of_sixteen,
+                column = first + (kEightOfA ? of_sixteen : of_eight);
       const i64 to = (i64)row * p.n + column;
       if (row < m && column < n) static_cast<Y*>(p.y)[to] = finished<Y>(p, sum[i], to, column);
       sum[i] = 0;
@@ -164,5 +181,5 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 #else
-extern "C" __global__ void multiply_few_rows(const Product, const bool) {}
+extern "C" __global__ void multiply_few_rows(const Product, const Map, const bool) {}
 #endif

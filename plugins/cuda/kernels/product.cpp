@@ -6,6 +6,7 @@
 
 #include "body_text.hpp"
 #include "tenon/unary.hpp"
+#include "tensor_map.hpp"
 
 namespace tenon::cuda {
 namespace {
@@ -197,23 +198,26 @@ void RowProduct::run(const sdk::Call& call, const ProductPointers& p) const {
 
 namespace {
 
-// Of device/matmul_few_rows.cu.
-constexpr int64_t kMostFewRows = 16, kTileRows = 16;
+// Of device/matmul_few_rows.cu. With three tiles, products of 4096 to 28672 columns keep all multiprocessors at
+// work, and the pieces of a stage are long.
+constexpr int64_t kMostFewRows = 16, kTileRows = 16, kTiles = 3, kPartTerms = 64;
+// Rows of a for which the kernel is made: half of them leave a warp more rows of b.
+int64_t few_rows_most(int64_t m) { return m <= kMostFewRows / 2 ? kMostFewRows / 2 : kMostFewRows; }
 struct FewRowsStages {
-  int64_t tiles = 0, piece = 0, count = 0;  // terms of a stage; 0: there is no room
-  uint32_t bytes = 0;                       // of all of them
+  int64_t piece = 0, count = 0;  // terms of a stage; 0: there is no room
+  uint32_t bytes = 0;            // of all of them
 };
 // The longest pieces of which enough fit. They take more than half of the shared memory, so a
 // multiprocessor has one block: of a kernel that begins early, one could have two, and another none.
 FewRowsStages few_rows_stages(const CudaDevice& device, int64_t m) {
-  constexpr int64_t kLeast = 3, kMost = 8, kPad = 8, kHalf = 2;
+  constexpr int64_t kLeast = 3, kMost = 8, kPad = 8, kHalf = 2, kAlignedStage = 1024;
   constexpr auto& entry = entries::matmul_few_rows;
   const int64_t room = device.properties().shared_room(entry.file, entry.name);
-  const int64_t tiles = m <= 4 ? 2 : 4;  // two leave room for pieces of 1024 terms
-  for (const int64_t piece : {1024, 512, 384, 256, 128}) {
-    const int64_t stage = (tiles * kTileRows + m) * (piece + kPad) * kHalf;
+  for (const int64_t piece : {512, 384, 256, 128}) {
+    const int64_t of_a = blocks_for(m * (piece + kPad) * kHalf, kAlignedStage) * kAlignedStage,
+                  stage = kTiles * kTileRows * piece * kHalf + of_a;
     const int64_t count = std::min(kMost, room / stage);
-    if (count >= kLeast) return {tiles, piece, count, static_cast<uint32_t>(count * stage)};
+    if (count >= kLeast) return {piece, count, static_cast<uint32_t>(count * stage)};
   }
   return {};
 }
@@ -228,21 +232,26 @@ bool FewRowsProduct::takes(const CudaDevice& device, const ProductProblem& p) {
 FewRowsProduct::FewRowsProduct(CudaDevice& device, const ProductProblem& problem)
     : problem_(problem) {
   const FewRowsStages stages = few_rows_stages(device, problem.m);
+  const int64_t most = few_rows_most(problem.m), warps = (1 + most / (kMostFewRows / 2)) * kTiles;
   std::vector<std::string> d = finish_defines(problem);
   if (problem.alpha != 1) d.emplace_back("ALPHA=1");
   d.insert(d.end(), {"TYPE=" + type_name("a", problem.a), "TY=" + type_name("y", problem.y),
-                     define("TILES", stages.tiles), define("PIECE", stages.piece),
+                     define("ROWS", most), define("TILES", kTiles), define("PIECE", stages.piece),
                      define("STAGES", stages.count)});
   grid_ = {.blocks = std::min<int64_t>(blocks_for(problem.n, kTileRows),
                                        device.properties().multiprocessors),
-           .threads = static_cast<uint32_t>(32 * 3 * stages.tiles),
+           .threads = static_cast<uint32_t>(32 * warps),
            .shared = stages.bytes,
            .early = device.properties().early_starts};
   code_ = device.code(entries::matmul_few_rows, d, grid_.shared);
 }
 
 void FewRowsProduct::run(const sdk::Call& call, const ProductPointers& p) const {
-  code_.launch(call, grid_, arguments_of(problem_, p), problem_.frozen);
+  const int64_t dims[] = {problem_.k, problem_.n}, strides[] = {problem_.k},
+                box[] = {kPartTerms, kTileRows};
+  // A part of a row is one line; with two, a large b came at 0.94 of this rate.
+  code_.launch(call, grid_, arguments_of(problem_, p),
+               tensor_map(p.b, problem_.b, dims, strides, box, kLine), problem_.frozen);
 }
 
 ProductFinish::ProductFinish(CudaDevice& device, const ProductProblem& problem)

@@ -11,6 +11,8 @@ namespace tenon::cuda {
 struct MapKind {
   int type, swizzle, promotion;
 };
+// Promotions: what L2 brings at a time for a copy of less, one line or two.
+constexpr int kLine = 2, kTwoLines = 3;
 // dims, strides in bytes of all dimensions but the first, and what a copy takes, with zeros beyond the
 // tensor's end.
 template <size_t N>
@@ -32,18 +34,19 @@ args::TensorMap tensor_map(const void* tensor, const MapKind& kind, const int64_
 // Of halves: `box` comes in the order of wgmma.cuh. strides: in elements.
 template <size_t N>
 args::TensorMap tensor_map(const void* tensor, tenon_dtype dtype, const int64_t (&dims)[N],
-                           const int64_t (&strides)[N - 1], const int64_t (&box)[N]) {
-  constexpr int kF16 = 6, kBf16 = 9, kSwizzle128 = 3, kTwoLines = 3;
+                           const int64_t (&strides)[N - 1], const int64_t (&box)[N],
+                           int promotion = kTwoLines) {
+  constexpr int kF16 = 6, kBf16 = 9, kSwizzle128 = 3;
   int64_t bytes[N - 1];
   for (size_t i = 0; i + 1 < N; ++i) bytes[i] = strides[i] * 2;
-  return tensor_map(tensor, {dtype == TENON_DTYPE_F16 ? kF16 : kBf16, kSwizzle128, kTwoLines}, dims,
+  return tensor_map(tensor, {dtype == TENON_DTYPE_F16 ? kF16 : kBf16, kSwizzle128, promotion}, dims,
                     bytes, box);
 }
 // Of bytes, in columns of eight; a copy begins at a multiple of 16 bytes, and comes line by line.
 template <size_t N>
 args::TensorMap bytes_map(const void* tensor, const int64_t (&dims)[N],
                           const int64_t (&strides)[N - 1], const int64_t (&box)[N]) {
-  constexpr int kI64 = 5, kNotSwizzled = 0, kLine = 2;
+  constexpr int kI64 = 5, kNotSwizzled = 0;
   return tensor_map(tensor, {kI64, kNotSwizzled, kLine}, dims, strides, box);
 }
 
