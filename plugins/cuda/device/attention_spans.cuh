@@ -53,7 +53,7 @@ __device__ inline f32* span_part(const Attention& p, i32 span, i32 head, i32 r) 
 template <class PartOf>
 __device__ inline void join_spans(const Attention& p, const Head& head, const Limits& keys, i32 r,
                                   int thread, int threads, PartOf part_of) {
-  constexpr int kAhead = 8;
+  constexpr int kAhead = 4;
   const i32 first = keys.first / kSpan, last = (keys.last + kSpan - 1) / kSpan;
   const RowPlace place = head.row(p, r);
   for (int four = thread; four * 4 < p.v_dim; four += threads) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // decode_attention.cu in the order of sums of attention_spans.cuh: one token of each sequence. A block has the
-// queries of a key head and takes spans of its keys: every one, or one in SPLITS. Four warps take a segment,
-// SEGMENTS of them are taken at once. Each of the four multiplies the queries by 16 keys; then they exchange
+// queries of a key head and takes spans of its keys: every one, or one in SPLITS. It takes SEGMENTS of them at
+// once, each by kWarps warps. Of these, each multiplies the queries by its part of the keys; then they exchange
 // maxima and weights through shared memory, and each multiplies all weights by its own elements of the
 // values. Keys and values go from memory to the registers from which tensor cores take them. The warp whose
 // keys have the token's own position turns its key, too, and puts key and value into the caches. Spans of
@@ -12,13 +12,16 @@
 //variant: TT=bf16 TS=f32 MASK=0 DIM=80 V_DIM=80 GROUP=16 K_HEADS=2 SPLITS=1 SEGMENTS=1 OWN_SPANS=0 SOFTCAP=1 CLUSTER=1 KV_LEN=i32 PAST_LEN=i32 ROWS=i32 ROPE=2 HALF=13 IDS=i32 BLOCK_TABLE=i64
 //variant: TT=bf16 TS=f32 MASK=0 DIM=96 V_DIM=40 GROUP=1 K_HEADS=3 SPLITS=6 SEGMENTS=1 OWN_SPANS=0 CLUSTER=1 KV_LEN=i64 PAST_LEN=i64 ROWS=i64 ROPE=1 HALF=24 IDS=i64 BLOCK_TABLE=i32
 //variant: TT=bf16 TS=f32 MASK=0 DIM=64 V_DIM=64 GROUP=4 K_HEADS=8 SPLITS=2 SEGMENTS=1 OWN_SPANS=0 CLUSTER=1 KV_LEN=i64 PAST_LEN=i64 ROWS=i64 ROPE=0 HALF=0
+//variant: TT=f16 TS=f32 MASK=0 DIM=128 V_DIM=120 GROUP=8 K_HEADS=2 SPLITS=4 SEGMENTS=4 OWN_SPANS=5 CLUSTER=4 KV_LEN=i64 PAST_LEN=i64 ROWS=i64 ROPE=1 HALF=20 IDS=i64 BLOCK_TABLE=i64
 #include "attention_spans.cuh"
 #include "cluster.cuh"
 #include "decode_attention.args.cuh"
 #include "rotation.cuh"
 
 #if __CUDA_ARCH__ >= 800
-constexpr int kWarps = 4, kKeys = kSegment / kWarps;  // of a segment; of a warp
+// Warps of a segment; keys of a warp. Few warps repeat less; where segments come one by one, there are as many
+// as they need for their values.
+constexpr int kWarps = SEGMENTS > 1 ? 2 : 4, kKeys = kSegment / kWarps;
 constexpr int kThreads = 32 * kWarps * SEGMENTS, kHeadHalves = GROUP > 8 ? 2 : 1;
 constexpr int kResidentBlocks = SEGMENTS > 1 ? 1 : GROUP > 8 ? 2 : 4;  // on a multiprocessor
 static_assert(SEGMENTS == 1 || SEGMENTS * kSegment == kSpan, "a segment or a span at once");
@@ -52,39 +55,58 @@ struct Line {
       if (real && column_of(c) < DIM) step[c] = piece_at(row, column_of(c));
     }
   }
-  // Turns what was loaded from `row` by the angles whose cosines and sines begin here.
-  __device__ __forceinline__ void turn(const T* row, const f32* cosines, const f32* sines);
 };
-__device__ __forceinline__ void Line::turn(const T* row, const f32* cosines, const f32* sines) {
+
+// Turns the two elements of `low` with those of `high`, by angles `e` and the next of four.
+__device__ __forceinline__ void turn_words(u32& low, u32& high, const Vec<f32, 4>& cosine,
+                                           const Vec<f32, 4>& sine, int e) {
+  const Turned<f32> a = turned(first_of(low, T{}), first_of(high, T{}), cosine.v[e], sine.v[e]),
+                    b = turned(second_of(low, T{}), second_of(high, T{}), cosine.v[e + 1],
+                               sine.v[e + 1]);
+  low = pack(a.first, b.first), high = pack(a.second, b.second);
+}
+// Turns lines by the angles whose cosines and sines begin here. They were loaded from `rows`; null: zeros.
+template <int N>
+__device__ __forceinline__ void turn(Line (&lines)[N], const T* const (&rows)[N],
+                                     const f32* cosines, const f32* sines) {
+  constexpr bool kInLane = HALF % 16 == 0;  // both elements of a pair
 #pragma unroll
   for (int c = 0; c < kSteps; ++c) {
     const int at = column_of(c);
-    Piece& own = step[c];
-    if constexpr (ROPE ==
-                  1) {  // the other element of a pair is loaded again, from another lane's piece
-      if (at >= 2 * HALF) continue;
+    if constexpr (ROPE == 1) {
+      if (kInLane ? c >= HALF / 16 : at >= 2 * HALF) continue;
       const bool first = at < HALF;
-      const Piece other = piece_at(row, first ? at + HALF : at - HALF);
       const int pair = first ? at : at - HALF;
       const Vec<f32, 4> cosine = load<f32, 4>(cosines + pair), sine = load<f32, 4>(sines + pair);
-      const auto turned_at = [&](f32 low, f32 high, int e) {
-        return turned(low, high, cosine.v[e], sine.v[e]);
-      };
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const u32 low = first ? own.v[e] : other.v[e], high = first ? other.v[e] : own.v[e];
-        const Turned<f32> a = turned_at(first_of(low, T{}), first_of(high, T{}), 2 * e),
-                          b = turned_at(second_of(low, T{}), second_of(high, T{}), 2 * e + 1);
-        own.v[e] = first ? pack(a.first, b.first) : pack(a.second, b.second);
+      for (int n = 0; n < N; ++n) {
+        Piece& own = lines[n].step[c];
+        if constexpr (kInLane) {
+#pragma unroll
+          for (int e = 0; e < 2; ++e)
+            turn_words(own.v[e], lines[n].step[c + HALF / 16].v[e], cosine, sine, 2 * e);
+        } else if (rows[n]) {  // another lane has the other one; it is loaded again
+          const Piece other = piece_at(rows[n], first ? at + HALF : at - HALF);
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            u32 low = first ? own.v[e] : other.v[e], high = first ? other.v[e] : own.v[e];
+            turn_words(low, high, cosine, sine, 2 * e);
+            own.v[e] = first ? low : high;
+          }
+        }
       }
     } else if constexpr (ROPE == 2) {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const int pair = at / 2 + e;
         if (pair >= HALF) continue;
-        const Turned<f32> t =
-            turned(first_of(own.v[e], T{}), second_of(own.v[e], T{}), cosines[pair], sines[pair]);
-        own.v[e] = pack(t.first, t.second);
+        const f32 cosine = cosines[pair], sine = sines[pair];
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+          u32& both = lines[n].step[c].v[e];
+          const Turned<f32> t = turned(first_of(both, T{}), second_of(both, T{}), cosine, sine);
+          both = pack(t.first, t.second);
+        }
       }
     }
   }
@@ -159,7 +181,7 @@ struct KeyLines {
 // ---- Values: of each 16 keys, lane l has keys 2 * (l % 4) and the next, and those 8 further; of its warp's
 // elements, kEach
 
-constexpr int kEach = V_DIM <= 16 * kWarps ? 2 : 4, kTiles = kEach / 2;
+constexpr int kEach = V_DIM <= 16 * kWarps ? 2 : V_DIM <= 32 * kWarps ? 4 : 8, kTiles = kEach / 2;
 static_assert(V_DIM <= 8 * kEach * kWarps, "all elements of a value have a warp");
 __device__ inline int own_element() { return (warp() * 8 + lane() / 4) * kEach; }
 
@@ -167,18 +189,17 @@ constexpr int kGroups = kSegment / 16;  // of keys
 struct Values {
   Vec<u32, kTiles> of[kGroups][4];
 
-  __device__ __forceinline__ void load_from(const T* base, i64 step, const KeyLines& lines,
-                                            const T* fresh, i32 fresh_at) {
+  // Lane l knows where keys l and 32 + l lie; null: zeros.
+  __device__ __forceinline__ void load_from(const T* const (&rows)[2]) {
 #pragma unroll
     for (int j = 0; j < kGroups; ++j)
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         const int key = j * 16 + lane() % 4 * 2 + k % 2 + k / 2 * 8;
-        const i32 line = lines(j / 2, key);
-        const T* const row = key == fresh_at ? fresh : base + line * step;
+        const u64 row = __shfl_sync(~0u, (u64)rows[j / 2], key % 32);
         of[j][k] = {};
-        if (line >= 0 && own_element() < V_DIM)
-          of[j][k] = load<u32, kTiles>(reinterpret_cast<const u32*>(row + own_element()));
+        if (row != 0 && own_element() < V_DIM)
+          of[j][k] = load<u32, kTiles>(reinterpret_cast<const u32*>((const T*)row + own_element()));
       }
   }
   // Tile t of 16 keys as a left operand: rows l / 4 and 8 further are elements 2 * t and the next.
@@ -289,53 +310,54 @@ extern "C" IN_CLUSTER __global__ void __launch_bounds__(kThreads, kResidentBlock
   if (token.split == 0 && head.k_head == 0) check_blocks(p, head.batch);
 #endif
 
-  constexpr int kKeyTiles = 2;
+  // Of the segment that is at hand, and of the next one, which is being loaded.
+  constexpr int kKeyTiles = kKeys / 8;
   const int own_keys = warp() * kKeys;  // of a segment
-  i32 key = token.begin();
+  i32 key = 0, next = token.begin();
+  KeyLines next_lines(p, token, next);
   Line keys[kKeyTiles];
   Values values;
-  const auto load_keys = [&](const KeyLines& lines) {
+  const auto load_keys = [&] {
 #pragma unroll
     for (int h = 0; h < kKeyTiles; ++h) {
-      const i32 line = lines(own_keys / 32, own_keys + 8 * h + lane() / 4);
-      keys[h].load_from(k_base + line * p.k_strides.step, line >= 0);
+      const i32 line = next_lines(own_keys / 32, own_keys + 8 * h + lane() / 4);
+      keys[h].load_from(k_base + (i64)line * (K_HEADS * DIM), line >= 0);
     }
   };
-  const auto load_values = [&](i32 from, const KeyLines& lines) {
-    values.load_from(v_base, p.v_strides.step, lines, new_value,
-                     token.among(from, kSegment) ? token.own - from : -1);
-  };
-  {
-    const KeyLines lines(p, token, key);
-    load_keys(lines), load_values(key, lines);
-  }
-
-  // Queries as left operands: heads l / 4 and l / 4 + 8 in turn.
-  Line queries[kHeadHalves], own_key;
-  const auto query_at = [&](int i) {
-    return (const T*)p.q + at(p.q_strides, head.batch, head.k_head * GROUP + 8 * i + lane() / 4, 0);
-  };
-  const T* const new_key = (const T*)d.k + at(d.new_k, head.batch, head.k_head, 0);
+  const auto load_values = [&] {
+    const T* rows[2];
 #pragma unroll
-  for (int i = 0; i < kHeadHalves; ++i)
-    queries[i].load_from(query_at(i), 8 * i + lane() / 4 < GROUP);
-  const bool appends = token.is_of_warp();
-  if (appends) own_key.load_from(new_key, true);
-#if ROPE
-  const i64 id = ((const IDS*)d.ids)[head.batch];
-  if (id >= 0 && id < d.table_rows) {
-    const f32* const cosines = (const f32*)d.cosines + id * HALF;
-    const f32* const sines = (const f32*)d.sines + id * HALF;
+    for (int h = 0; h < 2; ++h) {
+      const i32 line = next_lines.of[h];
+      rows[h] = line < 0 ? nullptr : v_base + (i64)line * (K_HEADS * V_DIM);
+      if (line >= 0 && next + 32 * h + lane() == token.own) rows[h] = new_value;
+    }
+    values.load_from(rows);
+  };
+
+  // Queries as left operands: heads l / 4 and l / 4 + 8 in turn. Behind them the token's key, of one warp.
+  Line queries[kHeadHalves + 1];
+  const auto prepare = [&] {
+    const T* rows[kHeadHalves + 1] = {};
+    const bool appends = token.is_of_warp();
 #pragma unroll
     for (int i = 0; i < kHeadHalves; ++i)
-      if (8 * i + lane() / 4 < GROUP) queries[i].turn(query_at(i), cosines, sines);
-    if (appends) own_key.turn(new_key, cosines, sines);
-  } else if (head.k_head + token.split + (i32)threadIdx.x == 0) {
-    report(p.sink, kIndexOutOfRange, (u64)((i64)p.batch * p.blocks + head.batch));
-  }
+      if (8 * i + lane() / 4 < GROUP)
+        rows[i] = (const T*)p.q +
+                  at(p.q_strides, head.batch, head.k_head * GROUP + 8 * i + lane() / 4, 0);
+    if (appends) rows[kHeadHalves] = (const T*)d.k + at(d.new_k, head.batch, head.k_head, 0);
+#pragma unroll
+    for (int i = 0; i <= kHeadHalves; ++i) queries[i].load_from(rows[i], rows[i] != nullptr);
+#if ROPE
+    const i64 id = ((const IDS*)d.ids)[head.batch];
+    if (id >= 0 && id < d.table_rows)
+      turn(queries, rows, (const f32*)d.cosines + id * HALF, (const f32*)d.sines + id * HALF);
+    else if (head.k_head + token.split + (i32)threadIdx.x == 0)
+      report(p.sink, kIndexOutOfRange, (u64)((i64)p.batch * p.blocks + head.batch));
 #endif
-  if (appends) {
+    if (!appends) return;
     const i64 line = token.row * K_HEADS + head.k_head;
+    const Line& own_key = queries[kHeadHalves];
     if (lane() < 4)
 #pragma unroll
       for (int c = 0; c < kSteps; ++c)
@@ -346,29 +368,15 @@ extern "C" IN_CLUSTER __global__ void __launch_bounds__(kThreads, kResidentBlock
     for (int c = lane() * 8; c < V_DIM; c += 32 * 8)
       store((T*)d.v_next + line * V_DIM + c, load<T, 8>(new_value + c));
     __syncwarp();
-  }
-
-  // Where the block leaves the sums of a span.
-  const auto part_of_span = [&](i32 of, int row) -> f32* {
-#if OWN_SPANS
-    return own_spans[of / SPLITS][row];
-#else
-    return span_part(p, of, head.batch * K_HEADS + head.k_head, row);
-#endif
   };
-#if SEGMENTS == 1 && SPLITS == 1
-  of_earlier[threadIdx.x] = HeadSums();
-#endif
-  i32 next = token.next_of(key);
-  KeyLines next_lines(p, token, next);
-  for (int turn = 0; token.has(key); turn = (turn + 1) % kTurns) {
-    Exchange& exchange = exchanges[segment()][turn];
+
+  // Scores of the segment, by its keys.
+  const auto multiply_keys = [&](f32(&s)[kKeyTiles][4]) {
     const i32 first = key + own_keys;
     if (token.among(first, kKeys))
 #pragma unroll
       for (int h = 0; h < kKeyTiles; ++h)
         if (first + 8 * h + lane() / 4 == token.own) keys[h].load_from(fresh, true);
-    f32 s[kKeyTiles][4] = {};
 #pragma unroll
     for (int c = 0; c < kSteps; ++c) {
       const Piece other = kHeadHalves > 1 ? queries[kHeadHalves - 1].step[c] : Piece{};
@@ -378,9 +386,9 @@ extern "C" IN_CLUSTER __global__ void __launch_bounds__(kThreads, kResidentBlock
       for (int h = 0; h < kKeyTiles; ++h)
         multiply_add(s[h], left, keys[h].step[c].v[0], keys[h].step[c].v[1], T{});
     }
-    load_keys(next_lines);
-
-    // Scores, and their maxima: of head 8 * i + l / 4, keys 8 * h + 2 * (l % 4) and the next.
+  };
+  // Its sums, by its values. Scores: of head 8 * i + l / 4, keys 8 * h + 2 * (l % 4) and the next.
+  const auto multiply_values = [&](f32(&s)[kKeyTiles][4], HeadSums& now, Exchange& exchange) {
 #pragma unroll
     for (int i = 0; i < kHeadHalves; ++i) {
       f32 top = -infinity(0.f);
@@ -388,7 +396,7 @@ extern "C" IN_CLUSTER __global__ void __launch_bounds__(kThreads, kResidentBlock
       for (int h = 0; h < kKeyTiles; ++h)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const i32 at = first + 8 * h + lane() % 4 * 2 + e;
+          const i32 at = key + own_keys + 8 * h + lane() % 4 * 2 + e;
           f32& x = s[h][2 * i + e];
           x = (at >= token.keys.first) & (at < token.keys.last) ? fixed_score(p, x)
                                                                 : -infinity(0.f);
@@ -399,7 +407,6 @@ extern "C" IN_CLUSTER __global__ void __launch_bounds__(kThreads, kResidentBlock
       if (lane() % 4 == 0) exchange.maxima[warp()][8 * i + lane() / 4] = top;
     }
     await_warps();
-    HeadSums now;
 #pragma unroll
     for (int i = 0; i < kHeadHalves; ++i) {
       f32 top = -infinity(0.f);
@@ -408,14 +415,19 @@ extern "C" IN_CLUSTER __global__ void __launch_bounds__(kThreads, kResidentBlock
 #pragma unroll
       for (int h = 0; h < 2; ++h) now.top[i][h] = __shfl_sync(~0u, top, (lane() % 4 * 2 + h) * 4);
       const f32 base = base_of(top);
-      u32 rounded[kKeyTiles], rest[kKeyTiles];
 #pragma unroll
-      for (int h = 0; h < kKeyTiles; ++h) {
-        const f32 x = fixed_weight(s[h][2 * i], base), y = fixed_weight(s[h][2 * i + 1], base);
-        rounded[h] = pack(x, y), rest[h] = pack_rest(rounded[h], x, y);
-        exchange.pairs[2 * warp() + h][i][lane()] = x + y;
+      for (int j = 0; j < kKeyTiles / 2; ++j) {  // 16 keys
+        u32 rounded[2], rest[2];
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const f32* const of_head = s[2 * j + h] + 2 * i;
+          const f32 x = fixed_weight(of_head[0], base), y = fixed_weight(of_head[1], base);
+          rounded[h] = pack(x, y), rest[h] = pack_rest(rounded[h], x, y);
+          exchange.pairs[kKeyTiles * warp() + 2 * j + h][i][lane()] = x + y;
+        }
+        exchange.weights[kKeyTiles / 2 * warp() + j][i][lane()] = {rounded[0], rounded[1], rest[0],
+                                                                   rest[1]};
       }
-      exchange.weights[warp()][i][lane()] = {rounded[0], rounded[1], rest[0], rest[1]};
     }
     await_warps();
 #pragma unroll
@@ -444,8 +456,19 @@ extern "C" IN_CLUSTER __global__ void __launch_bounds__(kThreads, kResidentBlock
             multiply_add(now.of[i][t], left[t], w.v[r], w.v[r + 1], T{});
       }
     }
-    load_values(next, next_lines);
+  };
+
+  // Where the block leaves the sums of a span.
+  const auto part_of_span = [&](i32 of, int row) -> f32* {
+#if OWN_SPANS
+    return own_spans[of / SPLITS][row];
+#else
+    return span_part(p, of, head.batch * K_HEADS + head.k_head, row);
+#endif
+  };
 #if SEGMENTS > 1
+  // The segments of the span become one.
+  const auto join = [&](const HeadSums& now) {
     now.each_head([&](int row, int i, int h) {
       f32* const to = of_segments[segment()][row];
       if (own_element() < V_DIM) store(to + own_element(), now.elements(i, h));
@@ -473,23 +496,47 @@ extern "C" IN_CLUSTER __global__ void __launch_bounds__(kThreads, kResidentBlock
 #endif
     }
     __syncthreads();
+  };
 #else
-    span.join(now);
-    if (next >= token.keys.last || next % kSpan == 0) {  // the span ends
 #if SPLITS == 1
-      of_earlier[threadIdx.x].join(span);
+  of_earlier[threadIdx.x] = HeadSums();
+#endif
+  // The segment joins those before it; then the span ends, or goes on.
+  const auto join = [&](const HeadSums& now) {
+    span.join(now);
+    if (next < token.keys.last && next % kSpan != 0) return;
+#if SPLITS == 1
+    of_earlier[threadIdx.x].join(span);
 #else
-      span.each_head([&](int row, int i, int h) {
-        f32* const part = part_of_span(key / kSpan, row);
-        if (own_element() < V_DIM) store(part + own_element(), span.elements(i, h));
-        if (threadIdx.x < 4) store(part + V_DIM, Vec<f32, 2>{span.top[i][h], span.total[i][h]});
-      });
+    span.each_head([&](int row, int i, int h) {
+      f32* const part = part_of_span(key / kSpan, row);
+      if (own_element() < V_DIM) store(part + own_element(), span.elements(i, h));
+      if (threadIdx.x < 4) store(part + V_DIM, Vec<f32, 2>{span.top[i][h], span.total[i][h]});
+    });
 #endif
-      span = HeadSums();
-    }
+    span = HeadSums();
+  };
 #endif
+  // The first pass only loads, so that the loop's code is there once: in a short launch, instructions that
+  // come from memory are the longest wait.
+  bool loaded =
+      next < 0;  // false; the compiler, which would split the first pass off, does not know
+#pragma unroll 1
+  for (int turn = 0;; turn = (turn + 1) % kTurns, loaded = true) {
+    f32 s[kKeyTiles][4] = {};
+    HeadSums now;
+    const bool more = token.has(next);
+    if (loaded) multiply_keys(s);
+    if (more) load_keys();
+    if (loaded) multiply_values(s, now, exchanges[segment()][turn]);
+    if (more) load_values();
+    if (loaded)
+      join(now);
+    else
+      prepare();
     key = next, next = token.next_of(key);
     next_lines = KeyLines(p, token, next);
+    if (!more) break;
   }
 
 #if SPLITS == 1 && SEGMENTS > 1

@@ -233,7 +233,7 @@ Division tiles_of(AttentionProblem& p, const Properties& device) {
 }
 // decode_attention_spans.cu: spans. With few heads, the segments of a span are taken at once.
 Division spans_of(AttentionProblem& p, const Properties& device) {
-  constexpr int64_t kSegmentWarps = 4, kFewHeads = 8, kMostOfSpans = 20 << 10;  // bytes
+  constexpr int64_t kFewHeads = 8, kMostOfSpans = 20 << 10;  // bytes
   AttentionArguments& a = p.arguments;
   const int64_t segments = p.heads() <= device.multiprocessors && a.group <= kFewHeads ? 4 : 1;
   const int64_t cluster =
@@ -242,7 +242,7 @@ Division spans_of(AttentionProblem& p, const Properties& device) {
   const int64_t spans = blocks_for(blocks_for(a.k_len, kSpan), a.splits),
                 bytes = spans * a.group * (a.v_dim + 4) * 4;
   const int64_t own = cluster > 1 && bytes <= kMostOfSpans ? spans : 0;
-  Division d{.warps = kSegmentWarps * segments, .cluster = cluster, .keys = kSpan};
+  Division d{.warps = segments > 1 ? 2 * segments : 4, .cluster = cluster, .keys = kSpan};
   if (a.splits > 1 && own == 0) d.scratch = bytes_of_spans(p);
   d.defines = {define("SEGMENTS", segments), define("OWN_SPANS", own)};
   return d;
