@@ -26,11 +26,11 @@ bool early_launches_wanted() {
 }
 
 // TENON_CUDA_BATCH_INVARIANT=1: see Properties::batch_invariant. What it rests on was measured on sm_90.
-bool is_batch_invariant(int major) {
-  constexpr int kMeasuredMajor = 9;
+bool batch_invariance_wanted() {
   const char* text = secure_getenv("TENON_CUDA_BATCH_INVARIANT");
-  return text && std::string_view(text) == "1" && major == kMeasuredMajor;
+  return text && std::string_view(text) == "1";
 }
+bool can_be_batch_invariant(int major) { return major == 9; }
 
 int attribute_of(DeviceId id, int which) {
   int value = 0;
@@ -51,7 +51,7 @@ Properties read_properties(DeviceId id) {
   constexpr int kStartsEarly = 9;
   p.early_starts =
       p.major >= kStartsEarly && driver().has_early_starts() && early_launches_wanted();
-  p.batch_invariant = is_batch_invariant(p.major);
+  p.batch_invariant = batch_invariance_wanted() && can_be_batch_invariant(p.major);
   p.l2_bytes = static_cast<uint64_t>(attribute_of(id, attribute::l2_bytes));
   size_t bytes = 0;
   TENON_CUDA(device_memory, &bytes, id);
@@ -121,17 +121,43 @@ std::vector<sdk::DeviceSpec> devices(const sdk::Runtime&) {
   return list;
 }
 
+namespace {
+
+// What becomes of TENON_CUDA_BATCH_INVARIANT=1 on `count` devices.
+std::string batch_invariance_note(int count) {
+  if (count == 0 || !batch_invariance_wanted()) return "";
+  int able = 0;
+  for (int i = 0; i < count; ++i) {
+    DeviceId id = 0;
+    int major = 0;
+    if (driver().device_get(&id, i) == result::success &&
+        driver().device_attribute(&major, attribute::major, id) == result::success &&
+        can_be_batch_invariant(major))
+      ++able;
+  }
+  if (able == count) return ", batch invariant";
+  const std::string on =
+      able == 0 ? "no device is"
+                : std::to_string(able) + " of " + std::to_string(count) + " devices are";
+  return "; TENON_CUDA_BATCH_INVARIANT is set, but " + on + " batch invariant, which needs sm_90";
+}
+
+}  // namespace
+
 std::string note(const sdk::Runtime&) {
   if (!driver()) return driver().reason;
   std::string text = "driver for CUDA " + std::to_string(driver().version / 1000) + "." +
                      std::to_string(driver().version % 1000 / 10);
   int count = 0;
-  if (driver().device_count(&count) == result::success && count == 0)
+  if (driver().device_count(&count) != result::success)
+    count = 0;
+  else if (count == 0)
     text += "; the NVIDIA driver sees no device";
   text += compiler_note();
   text += blas() ? ", cuBLASLt " + blas().version() : "; " + blas().reason();
   if (blas() && !blas().passed_over().empty())
     text += " (passed over: " + blas().passed_over() + ")";
+  text += batch_invariance_note(count);
   if (const std::string why = DiskCache::obstacle(DiskCache::usual_directory()); !why.empty())
     text += "; no cache: " + why;
   return text;

@@ -16,13 +16,13 @@ failures = 0
 class Machine:
     """A folder of links: kinds of library to the stub that stands for each ("" = the whole one)."""
 
-    def __init__(self, libraries, settings="", cache="", tenon=TENON):
+    def __init__(self, libraries, settings="", cache="", tenon=TENON, **env):
         self.tenon = tenon
         self.folder = tempfile.TemporaryDirectory(prefix="tenon-stub-")
         for kind, stub in libraries.items():
             os.symlink(f"{STUBS}/libtenon_stub_cuda{stub}.so", f"{self.folder.name}/{SONAMES[kind]}")
         self.env = dict(os.environ, TENON_CUDA_PATH=self.folder.name, TENON_CUDA_CACHE=cache, TENON_STUB_CUDA=settings,
-                        LD_PRELOAD=f"{STUBS}/tenon_stub_hide.so", TENON_STUB_HIDE="libcuda.so:libnvrtc.so:libcublasLt.so")
+                        LD_PRELOAD=f"{STUBS}/tenon_stub_hide.so", TENON_STUB_HIDE="libcuda.so:libnvrtc.so:libcublasLt.so", **env)
         # The sanitizer's own library wants to be first, and what is not given back at exit is not what is looked at.
         self.env["ASAN_OPTIONS"] = "verify_asan_link_order=0:detect_leaks=0:" + os.environ.get("ASAN_OPTIONS", "")
 
@@ -146,6 +146,9 @@ usable("no memory pools", Machine(ALL, "pools=0"), ("driver for CUDA 13.0",))
 usable("no graphs", Machine({"cuda": "_plain", "nvrtc": "_plain", "cublasLt": "_plain"}),
        ("driver for CUDA 13.0, NVRTC 13.0, cuBLASLt 13.0",))
 usable("two devices", Machine(ALL, "devices=2"), ("cuda:1  Stub GPU", "cuda 0.1.0, 2 devices"))
+usable("batch invariance", Machine(ALL, TENON_CUDA_BATCH_INVARIANT="1"), ("cuBLASLt 13.0, batch invariant",))
+usable("batch invariance of another device", Machine(ALL, "major=8", TENON_CUDA_BATCH_INVARIANT="1"),
+       ("TENON_CUDA_BATCH_INVARIANT is set, but no device is batch invariant, which needs sm_90",))
 usable("recording fails", Machine(ALL, "fail=cuStreamEndCapture:1:901:lasting"), ("driver for CUDA 13.0",), (MATMUL,))
 
 # NVRTC and cuBLASLt. The three are one file, but for these: two files count their calls apart.
