@@ -61,7 +61,7 @@ ModelFiles open_model(const std::string& path, const OpenOptions& options) {
 }
 
 bool is_harmless_tensor(const std::string& name, const ModelConfig& c) {
-  if (c.wrapped && text_tensor(name).empty()) return true;  // of images or sounds
+  if (!c.wrapper.empty() && text_tensor(name).empty()) return true;  // of images or sounds
   if (name.ends_with(".rotary_emb.inv_freq")) return true;
   // Causal masks; biases of products are named c_attn.bias and so on.
   const std::string_view type = c.architecture->model_type;

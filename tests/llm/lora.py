@@ -176,6 +176,29 @@ def neox(at):
     check("neox: the same numbers of GGUF", max(off) < 1e-3, max(off))
 
 
+def names_of_image_models(at, model, known, expected):
+    """Models that read images have the language model as a part. Adapters of them have its name in those of modules, patterns
+    match the whole names, and what changes the other parts has no meaning here."""
+    seen = {"model.vision_tower.blocks.0.attn.q_proj": known["model.layers.0.self_attn.q_proj"],
+            "model.visual.blocks.0.mlp.down_proj": known["model.layers.0.mlp.down_proj"]}
+    for prefix in ("model.language_model.", "language_model.model.", "model.language_model.model.", "model.text_model.",
+                   "language_model."):  # the last one: of a base model
+        factors = {prefix + m.removeprefix("model."): f for m, f in known.items()}
+        name = prefix.replace(".", "_")
+        adapter = write_adapter(at / name, factors | seen)
+        check(f"names with {prefix}", logits(at, model, "--lora", adapter) == expected)
+        scales = {f"{prefix}layers.*": ALPHA / 2, "visual.*": 0}
+        half = changed(at / f"{name}half", adapter, alpha_pattern=scales)
+        check(f"patterns with {prefix}", differ(logits(at, model, "--lora-half", adapter), logits(at, model, "--lora", half)) < 1e-4)
+        done = subprocess.run([TENON, "llm", "convert", model, at / f"{name}.gguf", "--lora", adapter], capture_output=True, text=True)
+        check(f"convert with {prefix}", done.returncode == 0, done.stderr)
+        check(f"merged with {prefix}", differ(logits(at, at / f"{name}.gguf"), expected) < 1e-4)
+    twice = write_adapter(at / "twice", known | {"model.language_model.layers.0.mlp.down_proj": known["model.layers.0.mlp.down_proj"]})
+    refused(model, twice, "layers.0.mlp.down_proj", "twice")
+    refused(model, write_adapter(at / "no_such_layer", {"model.language_model.layers.7.mlp.down_proj": known["model.layers.0.mlp.down_proj"]}),
+            "model.language_model.layers.7.mlp.down_proj", "no product of this name")
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         at = pathlib.Path(folder)
@@ -198,6 +221,7 @@ def main():
         check("rslora", differ(logits(at, model, "--lora", root), with_adapter) < 1e-4)
         fan = changed(at / "fan", adapter, fan_in_fan_out=True)
         check("fan_in_fan_out of a Llama", logits(at, model, "--lora", fan) == with_adapter)
+        names_of_image_models(at, model, known, with_adapter)
         gpt2(at)
         neox(at)
         pattern = changed(at / "pattern", adapter, alpha_pattern={"layers.0.*": 0, "layers\\.1\\..*": 0})

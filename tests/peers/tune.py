@@ -57,6 +57,11 @@ def add_tokenizer(folder):
 def place_of(module, parameters):
     """(parameter, index) of a module. transformers keeps the experts of a layer in two parameters. It keeps gate and up of Granite's
     shared MLP in one parameter, while GGUF files have two."""
+    # A GGUF file has the language model of one that reads images, too, without that one's names.
+    if module.startswith("model.layers."):
+        module = next(p + module.removeprefix("model.") for p in ("model.", "model.language_model.", "language_model.model.",
+                                                                  "model.text_model.")
+                      if any(n.startswith(p + "layers.") for n in parameters))
     if module + ".weight" in parameters:
         return module + ".weight", ...
     mlp, _, which = module.rpartition(".")

@@ -49,7 +49,7 @@ Tuning load_tuning(const std::string& folder) {
 void save_tuning(const std::string& folder, const Tuning& t, const llm::Tuner& tuner) {
   lm::Save save(folder);
   tuner.save((save.path() / kAdapter).string(), (save.path() / kState).string(), t.done_steps);
-  save.write("adapter_config.json", llm::adapter_config_text(tuner.adapter()));
+  save.write("adapter_config.json", llm::adapter_config_text(tuner.stored_adapter()));
   lm::TrainingState chart;
   chart.total_steps = t.total_steps, chart.done_steps = t.done_steps;
   chart.losses = t.losses, chart.held_out = t.checked;

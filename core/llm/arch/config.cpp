@@ -213,7 +213,7 @@ ModelConfig parse_config(const std::string& text, const std::string& file) {
   const Json whole = parse_object(text, file), json = text_part(whole, file);
   ConfigReader r(json, file);
   ModelConfig c;
-  c.wrapped = json != whole;
+  if (json != whole) c.wrapper = whole["model_type"];
   const std::string type = r.text("model_type");
   for (const Architecture* a : architectures())
     if (a->model_type == type) c.architecture = a;

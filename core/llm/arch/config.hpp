@@ -189,7 +189,7 @@ struct ModelConfig {
   Pooling pooling = Pooling::mean;       // unless the model's files name another one
   std::string other_pooling = {};        // the name of one that tenon does not have
   bool headless = false;                 // the files have no head: only hidden states can be had
-  bool wrapped = false;                  // of a model that reads images or sounds, too
+  std::string wrapper{};                 // model_type of a model that reads images or sounds, too
 
   // Recurrent models keep a state of constant size, all layers or some, and read no padding.
   bool recurrent() const {

@@ -23,18 +23,29 @@ struct Wrapper {
   std::string_view model_type;
   std::string_view text;  // model_type of the text, unless text_config names it
   Ties ties;
+  // Where the modules of transformers are that a model of text has in "model.".
+  std::string_view inner = "model.language_model.";
 };
-constexpr Wrapper kWrappers[] = {
-    {"gemma3", "gemma3_text", Ties::first},     {"mistral3", "mistral", Ties::first},
-    {"qwen2_vl", "qwen2", Ties::either},        {"qwen2_5_vl", "qwen2", Ties::either},
-    {"qwen3_vl", "qwen3", Ties::beside},        {"qwen3_vl_moe", "qwen3_moe", Ties::beside},
-    {"llava", "llama", Ties::either},           {"llava_next", "llama", Ties::beside},
-    {"llava_onevision", "qwen2", Ties::either}, {"idefics3", "llama", Ties::beside},
-    {"smolvlm", "llama", Ties::beside},         {"internvl", "qwen2", Ties::first},
-    {"aya_vision", "cohere2", Ties::first},     {"cohere2_vision", "cohere2", Ties::first},
-    {"qwen3_5", "qwen3_5_text", Ties::beside},  {"qwen3_5_moe", "qwen3_5_moe_text", Ties::beside},
-    {"lfm2_vl", "lfm2", Ties::first},           {"llama4", "llama4_text", Ties::beside},
-    {"gemma4", "gemma4_text", Ties::first},     {"gemma3n", "gemma3n_text", Ties::first}};
+constexpr Wrapper kWrappers[] = {{"gemma3", "gemma3_text", Ties::first},
+                                 {"mistral3", "mistral", Ties::first},
+                                 {"qwen2_vl", "qwen2", Ties::either},
+                                 {"qwen2_5_vl", "qwen2", Ties::either},
+                                 {"qwen3_vl", "qwen3", Ties::beside},
+                                 {"qwen3_vl_moe", "qwen3_moe", Ties::beside},
+                                 {"llava", "llama", Ties::either},
+                                 {"llava_next", "llama", Ties::beside},
+                                 {"llava_onevision", "qwen2", Ties::either},
+                                 {"idefics3", "llama", Ties::beside, "model.text_model."},
+                                 {"smolvlm", "llama", Ties::beside, "model.text_model."},
+                                 {"internvl", "qwen2", Ties::first},
+                                 {"aya_vision", "cohere2", Ties::first},
+                                 {"cohere2_vision", "cohere2", Ties::first},
+                                 {"qwen3_5", "qwen3_5_text", Ties::beside},
+                                 {"qwen3_5_moe", "qwen3_5_moe_text", Ties::beside},
+                                 {"lfm2_vl", "lfm2", Ties::first},
+                                 {"llama4", "llama4_text", Ties::beside, "language_model.model."},
+                                 {"gemma4", "gemma4_text", Ties::first},
+                                 {"gemma3n", "gemma3n_text", Ties::first}};
 // Names that a text_config has for a model that also exists alone.
 constexpr std::array<std::string_view, 2> kSame[] = {{"qwen2_vl_text", "qwen2"},
                                                      {"qwen2_5_vl_text", "qwen2"},
@@ -152,6 +163,15 @@ std::string text_tensor(const std::string& name) {
     if (name.starts_with(text)) return "model." + name.substr(text.size());
   constexpr std::string_view kWhole = "language_model.";
   return name.starts_with(kWhole) ? name.substr(kWhole.size()) : name;
+}
+
+std::string module_in_whole(const std::string& module, std::string_view type) {
+  const auto wrapper = std::ranges::find(kWrappers, type, &Wrapper::model_type);
+  if (wrapper == std::end(kWrappers)) return module;
+  constexpr std::string_view kModel = "model.", kText = "language_model.";
+  if (module.starts_with(kModel)) return std::string(wrapper->inner) + module.substr(kModel.size());
+  // A head is beside the model; of Llama 4 both are in the model of text.
+  return wrapper->inner.starts_with(kText) ? std::string(kText) + module : module;
 }
 
 std::vector<std::string> wrapped_names(const std::string& name) {

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "llm/arch/config_reader.hpp"
 
@@ -16,6 +18,9 @@ Json text_part(const Json& config, const std::string& file);
 
 // The name that a tensor has in a model of text; empty if it belongs to another part.
 std::string text_tensor(const std::string& name);
+// The name that transformers has for a module of a model of text in a model of `type` that reads images
+// or sounds, too; `module` for other types. Adapters have these names, files have older ones, too.
+std::string module_in_whole(const std::string& module, std::string_view type);
 // Names that files of such models have for a tensor of the language model.
 std::vector<std::string> wrapped_names(const std::string& name);
 

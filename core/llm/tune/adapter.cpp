@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "llm/arch/text_part.hpp"
 #include "llm/dims_text.hpp"
 #include "llm/files/change.hpp"
 #include "llm/files/families.hpp"
@@ -84,8 +85,14 @@ Adapter::Adapter(const std::string& folder)
                                          std::string(sdk::dtype_name(t)) +
                                          dims_text(entry.type.dims));
     seen.insert(module);
+    const std::string own = text_tensor(module);
+    if (own.empty()) continue;  // of the part that reads images, which tenon does not run
     std::string name = entry.name;
-    entries_.emplace(std::move(name), std::move(entry));
+    name.replace(kPrefix.size(), module.size(), own);
+    const auto [at, is_new] = factors_.try_emplace(std::move(name), std::move(entry), module);
+    if (!is_new)
+      throw Error(TENON_CORRUPT, file_ + ": tensor '" + at->second.tensor.name +
+                                     "': the file has it twice, also of module '" + module + "'");
   }
   for (const std::string& target : config_.targets)
     if (std::ranges::none_of(seen, [&](const std::string& m) { return names_module(target, m); }))
@@ -93,13 +100,13 @@ Adapter::Adapter(const std::string& folder)
                                        "' of target_modules in " + config_file(folder));
 }
 
-const Safetensors::Entry* Adapter::find(const std::string& module, bool b) const {
-  const auto at = entries_.find(b ? lora_b_name(module) : lora_a_name(module));
-  if (at != entries_.end()) return &at->second;
+const Adapter::Factor* Adapter::find(const std::string& module, bool b) const {
+  const auto at = factors_.find(b ? lora_b_name(module) : lora_a_name(module));
+  if (at != factors_.end()) return &at->second;
   // Adapters of base models lack the first part of names.
   const std::string rest = module.substr(module.find('.') + 1);
-  const auto short_at = entries_.find(b ? lora_b_name(rest) : lora_a_name(rest));
-  return short_at == entries_.end() ? nullptr : &short_at->second;
+  const auto short_at = factors_.find(b ? lora_b_name(rest) : lora_a_name(rest));
+  return short_at == factors_.end() ? nullptr : &short_at->second;
 }
 
 int64_t Adapter::rank(const std::string& module, int64_t in, int64_t out, int64_t experts) {
@@ -115,13 +122,14 @@ int64_t Adapter::rank(const std::string& module, int64_t in, int64_t out, int64_
     }
     return common;
   }
-  const Safetensors::Entry *a = find(module, false), *b = find(module, true);
+  const Factor *a = find(module, false), *b = find(module, true);
   if (!a && !b) return 0;
   if (!a || !b)
     throw Error(TENON_NOT_FOUND,
                 file_ + ": module '" + module + "': lora_" + (a ? "B" : "A") + " is missing");
-  const int64_t r = config_.rank_of(module);
-  const auto check = [&](const Safetensors::Entry& entry, const std::vector<int64_t>& dims) {
+  const int64_t r = config_.rank_of(a->module);
+  const auto check = [&](const Factor& factor, const std::vector<int64_t>& dims) {
+    const Safetensors::Entry& entry = factor.tensor;
     if (entry.type.dims != dims)
       throw Error(TENON_SHAPE_MISMATCH, file_ + ": tensor '" + entry.name + "': expected " +
                                             dims_text(dims) + " by the model and r, got " +
@@ -134,14 +142,20 @@ int64_t Adapter::rank(const std::string& module, int64_t in, int64_t out, int64_
 }
 
 std::vector<float> Adapter::numbers(const std::string& module, bool b, int64_t expert) const {
-  const Safetensors::Entry* entry = find(of_expert(module, expert), b);
-  return entry ? files::widened(entry->type.dtype, entry->data) : std::vector<float>();
+  const Factor* factor = find(of_expert(module, expert), b);
+  if (!factor) return {};
+  return files::widened(factor->tensor.type.dtype, factor->tensor.data);
+}
+
+double Adapter::scale_of(const std::string& module) const {
+  const Factor* a = find(module, false);
+  return config_.scale_of(a ? a->module : module);
 }
 
 void Adapter::check_used() const {
-  for (const auto& [name, entry] : entries_)
-    if (!used_.contains(name))
-      throw Error(TENON_UNSUPPORTED, file_ + ": tensor '" + name +
+  for (const auto& [name, factor] : factors_)
+    if (!used_.contains(factor.tensor.name))
+      throw Error(TENON_UNSUPPORTED, file_ + ": tensor '" + factor.tensor.name +
                                          "': the model has no product of this name that an "
                                          "adapter may change");
 }

@@ -32,17 +32,23 @@ class Adapter {
   // One of A [rank, in] and B [out, rank] as the file has it, of one expert if `expert` is not
   // negative; empty if the file has none.
   std::vector<float> numbers(const std::string& module, bool b, int64_t expert) const;
-  double scale_of(const std::string& module) const { return config_.scale_of(module); }
+  double scale_of(const std::string& module) const;
   // Throws UNSUPPORTED if the file has a tensor that no product has asked for.
   void check_used() const;
 
  private:
-  const Safetensors::Entry* find(const std::string& module, bool b) const;
+  // A or B of a module, and the module's name in the file, which patterns of the configuration match: in
+  // models that read images it has more parts, as in "model.language_model.layers.0.mlp.up_proj".
+  struct Factor {
+    Safetensors::Entry tensor;
+    std::string module;
+  };
+  const Factor* find(const std::string& module, bool b) const;
 
   std::string file_;
   AdapterConfig config_;
   Safetensors tensors_;
-  std::map<std::string, Safetensors::Entry, std::less<>> entries_;  // by their names in the file
+  std::map<std::string, Factor, std::less<>> factors_;  // by their names in a model of text
   std::set<std::string, std::less<>> used_;
 };
 

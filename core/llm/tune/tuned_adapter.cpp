@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "llm/arch/text_part.hpp"
 #include "llm/files/matrix.hpp"
 #include "llm/tune/adapter.hpp"
 #include "llm/tune/module_name.hpp"
@@ -63,6 +64,20 @@ void TunedAdapter::finish() {
   config_.targets = std::move(kept);
 }
 
+AdapterConfig TunedAdapter::stored_config() const {
+  AdapterConfig stored = config_;
+  if (model_.wrapper.empty()) return stored;
+  stored.targets.clear();
+  for (const auto& [module, p] : products_)
+    for (int64_t e = 0; e < std::max<int64_t>(p.experts, 1); ++e)
+      stored.targets.push_back(stored_name(module, p.experts > 0 ? e : -1));
+  return stored;
+}
+
+std::string TunedAdapter::stored_name(const std::string& module, int64_t expert) const {
+  return module_in_whole(of_expert(module_in_folder(module), expert), model_.wrapper);
+}
+
 int64_t TunedAdapter::numbers() const {
   int64_t sum = 0;
   for (const auto& [module, p] : products_)
@@ -91,8 +106,8 @@ void TunedAdapter::add_weights(Graph& graph) const {
 
 void TunedAdapter::set_first_values(Store& store, uint64_t seed) const {
   uint64_t tensor = 0;
-  each_tensor([&](const std::string&, const std::string& stored, bool b, std::vector<int64_t> dims,
-                  int64_t experts) {
+  each_tensor([&](const std::string& module, const std::string& stored, bool b,
+                  std::vector<int64_t> dims, int64_t experts) {
     const uint64_t key = mix(seed, tensor++);
     const double width = 1 / std::sqrt(static_cast<double>(dims.back()));
     if (experts > 0) dims.insert(dims.begin(), experts);
@@ -100,6 +115,8 @@ void TunedAdapter::set_first_values(Store& store, uint64_t seed) const {
     if (!b)
       for (size_t i = 0; i < numbers.size(); ++i)
         numbers[i] = static_cast<float>(width * (2 * uniform(key, i) - 1));
+    // A training from a GGUF file begins as one from the folder does.
+    if (experts == 0) reorder_factor(numbers, model_, module, b, dims, false);
     store.set(TENON_SPACE_WEIGHT, stored, dims, numbers);
   });
 }
@@ -114,7 +131,7 @@ void TunedAdapter::save(const Runtime& runtime, const Store& store, const std::s
     for (int64_t e = 0; e < std::max<int64_t>(experts, 1); ++e) {
       std::vector<float> numbers(all.begin() + e * size, all.begin() + (e + 1) * size);
       reorder_factor(numbers, model_, module, b, dims, true);
-      const std::string name = of_expert(module_in_folder(module), experts > 0 ? e : -1);
+      const std::string name = stored_name(module, experts > 0 ? e : -1);
       out.set(TENON_SPACE_WEIGHT, b ? lora_b_name(name) : lora_a_name(name), dims, numbers);
     }
   });
@@ -129,7 +146,7 @@ void TunedAdapter::load(Store& store, const std::string& file) const {
                   std::vector<int64_t> dims, int64_t experts) {
     std::vector<float> all;
     for (int64_t e = 0; e < std::max<int64_t>(experts, 1); ++e) {
-      const std::string part = of_expert(module_in_folder(module), experts > 0 ? e : -1);
+      const std::string part = stored_name(module, experts > 0 ? e : -1);
       const std::string name = b ? lora_b_name(part) : lora_a_name(part);
       const auto at = tensors.find(name);
       if (at == tensors.end())

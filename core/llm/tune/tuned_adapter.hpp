@@ -24,6 +24,9 @@ class TunedAdapter : public LowRankPlan {
   // The configuration then has the targets by their names.
   void finish();
   const AdapterConfig& config() const { return config_; }
+  // As the adapter's file has it. In a model that reads images, too, the targets are whole names: last parts
+  // of names would mean modules of its other parts as well.
+  AdapterConfig stored_config() const;
   int64_t numbers() const;  // that are learned
 
   // Adds all weights to a graph that does not use them otherwise.
@@ -40,6 +43,8 @@ class TunedAdapter : public LowRankPlan {
   struct Product {
     int64_t in, out, experts;
   };
+  // The name of a module in the adapter's file; expert: as in of_expert().
+  std::string stored_name(const std::string& module, int64_t expert) const;
   // Calls use(module, name in the store, whether it is B, dims of one expert, experts) for the A and
   // the B of each product; experts 0: the product has one of each.
   template <class Use>

@@ -160,6 +160,8 @@ Tuner::Facts Tuner::facts() const {
 
 const AdapterConfig& Tuner::adapter() const { return parts_->adapter.config(); }
 
+AdapterConfig Tuner::stored_adapter() const { return parts_->adapter.stored_config(); }
+
 void Tuner::check(const Examples& all) const {
   const int64_t vocab = parts_->config.vocab;
   for (const Example& e : all.list)

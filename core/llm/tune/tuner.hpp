@@ -48,6 +48,7 @@ class Tuner {
   Facts facts() const;
   // With the names of targets.
   const AdapterConfig& adapter() const;
+  AdapterConfig stored_adapter() const;  // TunedAdapter::stored_config()
 
   // Throws INVALID_ARGUMENT for tokens that the model does not have.
   void check(const Examples& all) const;

@@ -98,7 +98,7 @@ TEST_SUITE("llm/config hybrid") {
                  {"vision_config", {{"depth", 1}}},
                  {"text_config", text}};
     const ModelConfig c = parse(j);
-    CHECK(c.wrapped);
+    CHECK(c.wrapper == "qwen3_5");
     CHECK(c.recurrent_layers == kRecurrent);
     CHECK_FALSE(c.tied);
     CHECK(parse(with(j, {{"tie_word_embeddings", true}})).tied);
