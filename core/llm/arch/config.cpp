@@ -129,7 +129,7 @@ void read_gpt(ConfigReader& r, ModelConfig& c, const GptDefaults& defaults) {
 
 void read_layer_types(ConfigReader& r, ModelConfig& c, bool (*otherwise)(int64_t layer)) {
   const std::vector<std::string> types = r.texts("layer_types");
-  if (types.empty()) {
+  if (types.empty() && otherwise) {
     for (int64_t i = 0; i < c.layers; ++i) c.local[static_cast<size_t>(i)] = otherwise(i);
     return;
   }
@@ -207,6 +207,16 @@ bool is_base_class(const std::string& name, std::string_view with_head) {
   return name.starts_with(with_head.substr(0, end)) && name.ends_with("Model") && name != with_head;
 }
 
+// transformers scales queries by their position in two families, and ignores the key in others.
+void check_query_scale(const ModelConfig& c, const std::string& file) {
+  const std::string_view type = c.architecture->model_type;
+  const bool scales = c.rope.query_beta != 0 || c.local_rope.query_beta != 0;
+  if (scales && type != "ministral3" && type != "mistral4")
+    throw Error(TENON_UNSUPPORTED, file +
+                                       ": 'llama_4_scaling_beta' is not supported; "
+                                       "expected it absent for this model_type");
+}
+
 }  // namespace
 
 ModelConfig parse_config(const std::string& text, const std::string& file) {
@@ -234,6 +244,7 @@ ModelConfig parse_config(const std::string& text, const std::string& file) {
   c.dtype = read_dtype(r);
   c.end_tokens = r.integers("eos_token_id");
   c.architecture->read(r, c);
+  check_query_scale(c, file);
   c.headless = base && !c.tied;
   r.refuse_unread();
   return c;

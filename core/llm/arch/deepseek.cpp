@@ -41,10 +41,6 @@ void read_latent(ConfigReader& r, ModelConfig& c, const LatentDefaults& defaults
       r.refuse("qk_rope_head_dim", "the part of a head that 'partial_rotary_factor' names");
   } else {
     c.rope = read_rope(r, l.rope_dim, c.context);
-    if (c.rope.query_beta != 0)
-      throw Error(TENON_UNSUPPORTED, r.where() +
-                                         ": 'llama_4_scaling_beta' is not supported; "
-                                         "expected it absent for this model_type");
   }
   c.attention_scale =
       c.rope.softmax_scale() / std::sqrt(static_cast<double>(l.nope_dim + l.rope_dim));

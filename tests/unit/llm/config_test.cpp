@@ -129,6 +129,14 @@ TEST_SUITE("llm/config") {
                                  {"rope_parameters", bad}}),
                   TENON_UNSUPPORTED)
               .find("'llama_4_scaling_beta'") != std::string::npos);
+    CHECK(refusal(with(llama(), {{"rope_parameters", rope}}), TENON_UNSUPPORTED)
+              .find("'llama_4_scaling_beta'") != std::string::npos);
+    CHECK(refusal(with(llama(), {{"model_type", "cohere2"},
+                                 {"architectures", nullptr},
+                                 {"rms_norm_eps", nullptr},
+                                 {"layer_types", Json::array()}}),
+                  TENON_UNSUPPORTED)
+              .find("'layer_types'") != std::string::npos);
 
     c = of("gemma", "GemmaForCausalLM", {{"hidden_activation", nullptr}});
     CHECK(c.activation == "gelu_tanh");
