@@ -86,7 +86,8 @@ const std::vector<const Architecture*>& architectures() {
                                                        &kNanoChat,
                                                        &kJais2,
                                                        &kSolarOpen,
-                                                       &kExaoneMoe};
+                                                       &kExaoneMoe,
+                                                       &kMinistral};
   return all;
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Llama 2 and 3, Mistral, which adds a window, and Ministral 3, which scales queries by their
-// position; Seed-OSS, which differs by its biases; InternLM 3, and Helium, which rotates neighbours.
+// Llama 2 and 3, Mistral, which adds a window, Ministral, where some layers have it, and Ministral 3,
+// which scales queries by their position; Seed-OSS, which differs by its biases; InternLM 3, and
+// Helium, which rotates neighbours.
+#include <algorithm>
+
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {
@@ -17,6 +20,14 @@ void read_mistral(ConfigReader& r, ModelConfig& c) {
   read_decoder(r, c);
   c.rope = read_rope(r, c.head_dim, c.context);
   read_window(r, c, 4096);
+}
+
+void read_ministral(ConfigReader& r, ModelConfig& c) {
+  read_mistral(r, c);
+  if (!r.has("layer_types")) return;
+  read_layer_types(r, c, nullptr);
+  if (c.window == 0 && std::ranges::find(c.local, true) != c.local.end())
+    r.refuse("sliding_window", "a size, as layer_types has 'sliding_attention'");
 }
 
 void read_seed_oss(ConfigReader& r, ModelConfig& c) {
@@ -69,6 +80,8 @@ const Architecture kSeedOss = {"seed_oss",     "SeedOssForCausalLM", read_seed_o
                                decoder_hidden, decoder_norm,         decoder_head};
 const Architecture kMistral = {"mistral",      "MistralForCausalLM", read_mistral,
                                decoder_hidden, decoder_norm,         decoder_head};
+const Architecture kMinistral = {"ministral",    "MinistralForCausalLM", read_ministral,
+                                 decoder_hidden, decoder_norm,           decoder_head};
 const Architecture kInternLm3 = {"internlm3",       "InternLM3ForCausalLM", read_internlm3,
                                  decoder_hidden,    decoder_norm,           decoder_head,
                                  "LlamaForCausalLM"};

@@ -209,6 +209,20 @@ TEST_SUITE("llm/config") {
     CHECK(parse(j).local == std::vector<bool>(16, false));
   }
 
+  TEST_CASE("ministral: layers with the window by layer_types") {
+    Json j = with(llama(), {{"model_type", "ministral"},
+                            {"architectures", {"MinistralForCausalLM"}},
+                            {"num_hidden_layers", 2}});
+    CHECK(parse(j).window == 4096);
+    CHECK(parse(j).local == std::vector<bool>{true, true});
+    j["sliding_window"] = 7;
+    j["layer_types"] = {"full_attention", "sliding_attention"};
+    CHECK(parse(j).window == 7);
+    CHECK(parse(j).local == std::vector<bool>{false, true});
+    j["sliding_window"] = nullptr;
+    CHECK(refusal(j, TENON_UNSUPPORTED).find("'sliding_window'") != std::string::npos);
+  }
+
   TEST_CASE("qwen2: a window only if use_sliding_window, in the last layers") {
     Json j = with(llama(), {{"model_type", "qwen2"},
                             {"architectures", {"Qwen2ForCausalLM"}},

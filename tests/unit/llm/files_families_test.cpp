@@ -151,7 +151,8 @@ TEST_SUITE("llm/files families") {
                                             "nanochat",
                                             "jais2",
                                             "solar_open",
-                                            "exaone_moe"};
+                                            "exaone_moe",
+                                            "ministral"};
     int compared = 0;
     for (const Architecture* a : architectures()) {
       const std::string type(a->model_type);
