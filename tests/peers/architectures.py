@@ -53,6 +53,7 @@ NEO = dict(vocab_size=VOCAB, hidden_size=64, num_layers=3, num_heads=4, max_posi
            bos_token_id=0)
 OPT = dict(vocab_size=VOCAB, hidden_size=64, ffn_dim=112, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=128,
            eos_token_id=1, bos_token_id=0, pad_token_id=0)
+BIOGPT = {k: v for k, v in NEOX.items() if k != "pad_token_id"}
 VISION = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14)
 QWEN_ROPE = dict(rope_type="default", rope_theta=1e4, mrope_section=[2, 3, 3], mrope_interleaved=True)
 QWEN_VISION = dict(depth=1, hidden_size=32, intermediate_size=48, num_heads=2, out_hidden_size=64, patch_size=14)
@@ -217,6 +218,9 @@ def cases():
         "opt_norms_behind": (T.OPTConfig(**OPT | dict(word_embed_proj_dim=48), do_layer_norm_before=False), []),
         "opt_bare": (T.OPTConfig(**OPT, enable_bias=False, layer_norm_elementwise_affine=False, _remove_final_layer_norm=True,
                                  activation_function="gelu", tie_word_embeddings=False), []),
+        "biogpt": (T.BioGptConfig(**BIOGPT), []),
+        "biogpt_unscaled": (T.BioGptConfig(**BIOGPT | dict(num_attention_heads=2), scale_embedding=False, hidden_act="relu",
+                                           tie_word_embeddings=False), []),
         "gemma4": (T.Gemma4TextConfig(**SIZES | GEMMA4, use_double_wide_mlp=True, final_logit_softcapping=3.0), []),
         "gemma4_moe": (T.Gemma4TextConfig(**SIZES | GEMMA4 | dict(hidden_size_per_layer_input=0, num_kv_shared_layers=0),
                                           attention_k_eq_v=True, num_global_key_value_heads=1, enable_moe_block=True, num_experts=6,

@@ -87,7 +87,8 @@ const std::vector<const Architecture*>& architectures() {
                                                        &kJais2,
                                                        &kSolarOpen,
                                                        &kExaoneMoe,
-                                                       &kMinistral};
+                                                       &kMinistral,
+                                                       &kBioGpt};
   return all;
 }
 

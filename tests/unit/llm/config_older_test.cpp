@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// config.json of GPT-Neo, StarCoder, CodeGen and OPT, which name their sizes in other ways than Llama.
+// config.json of GPT-Neo, StarCoder, CodeGen, OPT and BioGPT: older models, of which most name their sizes in other ways than Llama.
 #include <doctest/doctest.h>
 
 #include "config_rig.hpp"
@@ -111,5 +111,20 @@ TEST_SUITE("llm/config older") {
     CHECK(
         has(refused(of("opt", kOpt, {{"activation_function", "mish"}})), "'activation_function'"));
     CHECK(has(refused(of("opt", kOpt, {{"rope_theta", 1e4}})), "'rope_theta'"));
+  }
+
+  TEST_CASE("biogpt: the embedding is scaled, the eps is that of OPT") {
+    ModelConfig c = parse(of("biogpt", kOpt, {{"layer_norm_eps", 1e-12}}));
+    CHECK(c.norm_eps == 1e-5);
+    CHECK(c.embed_scale == 8);
+    CHECK(c.ffn == 4096);
+    CHECK(c.context == 1024);
+    CHECK(c.activation == "gelu");
+    CHECK(c.qkv_bias);
+    CHECK(c.tied);
+    c = parse(of("biogpt", kOpt, {{"scale_embedding", false}, {"tie_word_embeddings", false}}));
+    CHECK(c.embed_scale == 1);
+    CHECK_FALSE(c.tied);
+    CHECK(has(refused(of("biogpt", kOpt, {{"ffn_dim", 80}})), "'ffn_dim'"));
   }
 }

@@ -152,7 +152,8 @@ TEST_SUITE("llm/files families") {
                                             "jais2",
                                             "solar_open",
                                             "exaone_moe",
-                                            "ministral"};
+                                            "ministral",
+                                            "biogpt"};
     int compared = 0;
     for (const Architecture* a : architectures()) {
       const std::string type(a->model_type);
