@@ -83,6 +83,7 @@ bool is_harmless_tensor(const std::string& name, const ModelConfig& c) {
   if (type == "ernie4_5_moe" && name.starts_with("model.mtp_")) return true;
   if (c.tied && text_tensor(name) == "lm_head.weight") return true;
   if (c.tied && type == "biogpt" && name == "output_projection.weight") return true;
+  if (type == "xglm" && name.ends_with("embed_positions.weights")) return true;  // sinusoids
   // Layers that predict further tokens.
   if (c.delta.key_heads > 0 && name.starts_with("mtp.")) return true;
   for (int64_t i = 0; i < c.extra_layers && i < 64; ++i)

@@ -54,6 +54,8 @@ NEO = dict(vocab_size=VOCAB, hidden_size=64, num_layers=3, num_heads=4, max_posi
 OPT = dict(vocab_size=VOCAB, hidden_size=64, ffn_dim=112, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=128,
            eos_token_id=1, bos_token_id=0, pad_token_id=0)
 BIOGPT = {k: v for k, v in NEOX.items() if k != "pad_token_id"}
+XGLM = dict(vocab_size=VOCAB, d_model=64, ffn_dim=112, num_layers=3, attention_heads=4, max_position_embeddings=128, eos_token_id=1,
+            bos_token_id=0)
 VISION = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14)
 QWEN_ROPE = dict(rope_type="default", rope_theta=1e4, mrope_section=[2, 3, 3], mrope_interleaved=True)
 QWEN_VISION = dict(depth=1, hidden_size=32, intermediate_size=48, num_heads=2, out_hidden_size=64, patch_size=14)
@@ -221,6 +223,10 @@ def cases():
         "biogpt": (T.BioGptConfig(**BIOGPT), []),
         "biogpt_unscaled": (T.BioGptConfig(**BIOGPT | dict(num_attention_heads=2), scale_embedding=False, hidden_act="relu",
                                            tie_word_embeddings=False), []),
+        "xglm": (T.XGLMConfig(**XGLM), []),
+        # The table of positions has a row of zeros, and a column of them.
+        "xglm_odd": (T.XGLMConfig(**XGLM | dict(d_model=63, attention_heads=3, pad_token_id=9), scale_embedding=False,
+                                  activation_function="relu", tie_word_embeddings=False), []),
         "gemma4": (T.Gemma4TextConfig(**SIZES | GEMMA4, use_double_wide_mlp=True, final_logit_softcapping=3.0), []),
         "gemma4_moe": (T.Gemma4TextConfig(**SIZES | GEMMA4 | dict(hidden_size_per_layer_input=0, num_kv_shared_layers=0),
                                           attention_k_eq_v=True, num_global_key_value_heads=1, enable_moe_block=True, num_experts=6,
@@ -366,7 +372,7 @@ def make(config, folder, spread=1.5):
     model = from_config(config, dtype=torch.float32, attn_implementation=attention).eval()
     with torch.no_grad():
         for name, w in list(model.named_parameters()) + list(model.named_buffers()):
-            if "inv_freq" in name or "mup_vector" in name or name.endswith("embed_positions") or w.dim() == 0 or not w.is_floating_point() or "A_log" in name:
+            if "inv_freq" in name or "mup_vector" in name or name.endswith(("embed_positions", "embed_positions.weights")) or w.dim() == 0 or not w.is_floating_point() or "A_log" in name:
                 continue
             if w.dim() == 1:
                 w += 0.2 * torch.randn_like(w)

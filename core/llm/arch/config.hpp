@@ -154,6 +154,7 @@ struct ModelConfig {
   bool norms_behind = false;        // OPT, HyperCLOVA X: norms behind parts
   bool last_norm = true;            // OPT: there is a norm behind the last layer
   int64_t embed_dim = 0;            // OPT: of embeddings, if it is not dim
+  int64_t zero_position = -1;       // XGLM: nothing is added at this position; negative: at none
   bool rope_interleaved = false;    // pairs of rope are neighbours in heads of q and k
   bool outputs_first = false;       // GPT-2's matrices are [outputs, inputs], not the other way
   RopeConfig rope{}, local_rope{};  // local_rope: of layers with a window, if it has dims

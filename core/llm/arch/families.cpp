@@ -88,7 +88,8 @@ const std::vector<const Architecture*>& architectures() {
                                                        &kSolarOpen,
                                                        &kExaoneMoe,
                                                        &kMinistral,
-                                                       &kBioGpt};
+                                                       &kBioGpt,
+                                                       &kXglm};
   return all;
 }
 

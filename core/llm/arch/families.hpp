@@ -46,7 +46,7 @@ extern const Architecture kMpt;                                      // mpt.cpp
 extern const Architecture kBloom;                                    // bloom.cpp
 extern const Architecture kGptJ, kCodeGen;                           // gptj.cpp
 extern const Architecture kGptNeo, kGptBigCode;                      // gpt_neo.cpp
-extern const Architecture kOpt, kBioGpt;                             // opt.cpp
+extern const Architecture kOpt, kBioGpt, kXglm;                      // opt.cpp
 extern const Architecture kLlama4;                                   // llama4.cpp
 extern const Architecture kApertus;                                  // apertus.cpp
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // OPT: learned positions, LayerNorm in front of each part or behind it, an MLP without a gate.
-// BioGPT scales the embedding.
+// BioGPT and XGLM scale the embedding; the positions of XGLM are sines and cosines, not weights.
 #include <cmath>
 
 #include "llm/arch/families.hpp"
@@ -52,6 +52,30 @@ void read_biogpt(ConfigReader& r, ModelConfig& c) {
   r.ignore({"layer_norm_eps", "attention_probs_dropout_prob"});
 }
 
+void read_xglm(ConfigReader& r, ModelConfig& c) {
+  // Of a file with both names of a size, transformers takes the usual one.
+  const auto key = [&](std::string_view own, std::string_view usual) {
+    r.ignore({own});
+    return r.has(usual) ? usual : own;
+  };
+  const SizeKeys keys = {.dim = key("d_model", kUsualSizes.dim),
+                         .layers = key("num_layers", kUsualSizes.layers),
+                         .heads = key("attention_heads", kUsualSizes.heads)};
+  read_common(r, c, keys);
+  if (c.dim < 4) r.refuse(keys.dim, "4 or more, for two frequencies of positions");
+  read_scale(r, c);
+  c.ffn = r.size("ffn_dim", 4096);
+  c.context = r.size("max_position_embeddings", 2048, int64_t{1} << 30);
+  c.activation = read_activation(r, "activation_function", "gelu");
+  // The row of the table of positions that has the number of the padding token is 0.
+  if (!r.is_null("pad_token_id")) {
+    const int64_t padding = r.integer("pad_token_id", 1);
+    if (padding < 0) r.refuse("pad_token_id", "null, or a number from 0 on");
+    c.zero_position = padding - kUnused;
+  }
+  r.expect("add_cross_attention", false);
+}
+
 // The norm behind a part, if the model has norms there.
 Value behind(Step& p, Value sum, const std::string& name) {
   return p.c.norms_behind ? p.norm(sum, name, p.c.dim) : sum;
@@ -88,6 +112,37 @@ Value biogpt_hidden(Step& p) {
   return layers(p, with_positions(p, x, "biogpt.embed_positions", kUnused), "biogpt.layers.");
 }
 
+// For each position, the sines of its angles, then the cosines, then 0 if `dim` is odd. Angles are
+// products of f32, as transformers has them: those of late positions are far from the exact ones.
+std::vector<float> sinusoids(int64_t positions, int64_t dim, int64_t zero_position) {
+  const int64_t half = dim / 2;
+  const auto step = static_cast<float>(-std::log(1e4) / static_cast<double>(half - 1));
+  std::vector<float> frequencies;
+  for (int64_t i = 0; i < half; ++i) {
+    const float exponent = static_cast<float>(i) * step;
+    frequencies.push_back(static_cast<float>(std::exp(static_cast<double>(exponent))));
+  }
+  std::vector<float> out(static_cast<size_t>(positions * dim));
+  for (int64_t p = 0; p < positions; ++p) {
+    if (p == zero_position) continue;
+    float* const row = out.data() + p * dim;
+    for (int64_t i = 0; i < half; ++i) {
+      const float angle = static_cast<float>(p + kUnused) * frequencies[static_cast<size_t>(i)];
+      row[i] = static_cast<float>(std::sin(static_cast<double>(angle)));
+      row[half + i] = static_cast<float>(std::cos(static_cast<double>(angle)));
+    }
+  }
+  return out;
+}
+
+Value xglm_hidden(Step& p) {
+  const int64_t rows = p.s.capacity, dim = p.c.dim, zero = p.c.zero_position;
+  const Value table = p.table("positions", {rows, dim}, [=] { return sinusoids(rows, dim, zero); });
+  const Value places = p.g.add(op::gather{.data = table, .indices = p.positions()}, "places");
+  const Value x = p.binary("add", p.embed("model.embed_tokens"), p.cast(places, p.s.compute));
+  return layers(p, x, "model.layers.");
+}
+
 Value last_norm(Step& p, Value x) {
   return p.c.last_norm ? p.norm(x, std::string(kDecoder) + "final_layer_norm", p.c.dim) : x;
 }
@@ -111,10 +166,14 @@ Value biogpt_head(Step& p, Value normed) {
   return p.multiply(normed, w, name, true, {}, {}, true);
 }
 
+Value xglm_norm(Step& p, Value x) { return p.norm(x, "model.layer_norm", p.c.dim); }
+
 }  // namespace
 
 const Architecture kOpt = {"opt", "OPTForCausalLM", read, hidden, last_norm, head};
 const Architecture kBioGpt = {"biogpt",      "BioGptForCausalLM", read_biogpt,
                               biogpt_hidden, biogpt_norm,         biogpt_head};
+const Architecture kXglm = {"xglm",      "XGLMForCausalLM", read_xglm,
+                            xglm_hidden, xglm_norm,         decoder_head};
 
 }  // namespace tenon::llm

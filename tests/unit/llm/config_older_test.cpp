@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// config.json of GPT-Neo, StarCoder, CodeGen, OPT and BioGPT: older models, of which most name their sizes in other ways than Llama.
+// config.json of GPT-Neo, StarCoder, CodeGen, OPT, BioGPT and XGLM: older models, of which most
+// name their sizes in other ways than Llama.
 #include <doctest/doctest.h>
 
 #include "config_rig.hpp"
@@ -126,5 +127,21 @@ TEST_SUITE("llm/config older") {
     CHECK(c.embed_scale == 1);
     CHECK_FALSE(c.tied);
     CHECK(has(refused(of("biogpt", kOpt, {{"ffn_dim", 80}})), "'ffn_dim'"));
+  }
+
+  TEST_CASE("xglm: two names of a size, and a position without a row") {
+    const Json own{{"d_model", 64}, {"num_layers", 2}, {"attention_heads", 4}};
+    ModelConfig c = parse(of("xglm", own, {{"scale_embedding", false}}));
+    CHECK(c.dim == 64);
+    CHECK(c.embed_scale == 1);
+    CHECK(c.zero_position < 0);
+    CHECK(c.context == 2048);
+    c = parse(of("xglm", own, {{"hidden_size", 32}, {"pad_token_id", 7}}));
+    CHECK(c.dim == 32);
+    CHECK(c.zero_position == 5);
+    CHECK(parse(of("xglm", own, {{"pad_token_id", nullptr}})).zero_position < 0);
+    CHECK(has(refused(of("xglm", own, {{"pad_token_id", -1}})), "'pad_token_id'"));
+    CHECK(has(refused(of("xglm", own, {{"d_model", 2}, {"attention_heads", 1}})), "'d_model'"));
+    CHECK(has(refused(of("xglm", own, {{"add_cross_attention", true}})), "'add_cross_attention'"));
   }
 }

@@ -153,7 +153,8 @@ TEST_SUITE("llm/files families") {
                                             "solar_open",
                                             "exaone_moe",
                                             "ministral",
-                                            "biogpt"};
+                                            "biogpt",
+                                            "xglm"};
     int compared = 0;
     for (const Architecture* a : architectures()) {
       const std::string type(a->model_type);
