@@ -227,6 +227,9 @@ def cases():
         # The table of positions has a row of zeros, and a column of them.
         "xglm_odd": (T.XGLMConfig(**XGLM | dict(d_model=63, attention_heads=3, pad_token_id=9), scale_embedding=False,
                                   activation_function="relu", tie_word_embeddings=False), []),
+        "persimmon": (T.PersimmonConfig(**NEOX), []),
+        "persimmon_no_norms": (T.PersimmonConfig(**NEOX, qk_layernorm=False, hidden_act="gelu", tie_word_embeddings=True,
+                                                 rope_parameters=YARN | dict(partial_rotary_factor=0.25)), []),
         "gemma4": (T.Gemma4TextConfig(**SIZES | GEMMA4, use_double_wide_mlp=True, final_logit_softcapping=3.0), []),
         "gemma4_moe": (T.Gemma4TextConfig(**SIZES | GEMMA4 | dict(hidden_size_per_layer_input=0, num_kv_shared_layers=0),
                                           attention_k_eq_v=True, num_global_key_value_heads=1, enable_moe_block=True, num_experts=6,

@@ -89,7 +89,8 @@ const std::vector<const Architecture*>& architectures() {
                                                        &kExaoneMoe,
                                                        &kMinistral,
                                                        &kBioGpt,
-                                                       &kXglm};
+                                                       &kXglm,
+                                                       &kPersimmon};
   return all;
 }
 

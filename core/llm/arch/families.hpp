@@ -49,5 +49,6 @@ extern const Architecture kGptNeo, kGptBigCode;                      // gpt_neo.
 extern const Architecture kOpt, kBioGpt, kXglm;                      // opt.cpp
 extern const Architecture kLlama4;                                   // llama4.cpp
 extern const Architecture kApertus;                                  // apertus.cpp
+extern const Architecture kPersimmon;                                // persimmon.cpp
 
 }  // namespace tenon::llm

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// config.json of GPT-Neo, StarCoder, CodeGen, OPT, BioGPT and XGLM: older models, of which most
-// name their sizes in other ways than Llama.
+// config.json of GPT-Neo, StarCoder, CodeGen, OPT, BioGPT, XGLM and Persimmon: older models, of which
+// most name their sizes in other ways than Llama.
 #include <doctest/doctest.h>
 
 #include "config_rig.hpp"
@@ -143,5 +143,21 @@ TEST_SUITE("llm/config older") {
     CHECK(has(refused(of("xglm", own, {{"pad_token_id", -1}})), "'pad_token_id'"));
     CHECK(has(refused(of("xglm", own, {{"d_model", 2}, {"attention_heads", 1}})), "'d_model'"));
     CHECK(has(refused(of("xglm", own, {{"add_cross_attention", true}})), "'add_cross_attention'"));
+  }
+
+  TEST_CASE("persimmon: norms of heads, half of a head is rotated") {
+    const Json sizes = with(kOpt, {{"intermediate_size", 80}, {"max_position_embeddings", 128}});
+    ModelConfig c = parse(of("persimmon", sizes, Json::object()));
+    CHECK(c.activation == "relu2");
+    CHECK(c.qk_norm);
+    CHECK(c.rope.dims == 8);
+    CHECK(c.kv_heads == 4);
+    c = parse(
+        of("persimmon", sizes,
+           {{"qk_layernorm", false}, {"partial_rotary_factor", 0.25}, {"hidden_act", "gelu"}}));
+    CHECK_FALSE(c.qk_norm);
+    CHECK(c.rope.dims == 4);
+    CHECK(c.activation == "gelu");
+    CHECK(has(refused(of("persimmon", sizes, {{"head_dim", 32}})), "'head_dim'"));
   }
 }

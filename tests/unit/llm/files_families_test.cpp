@@ -154,7 +154,8 @@ TEST_SUITE("llm/files families") {
                                             "exaone_moe",
                                             "ministral",
                                             "biogpt",
-                                            "xglm"};
+                                            "xglm",
+                                            "persimmon"};
     int compared = 0;
     for (const Architecture* a : architectures()) {
       const std::string type(a->model_type);
