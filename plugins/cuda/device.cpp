@@ -25,11 +25,13 @@ bool early_launches_wanted() {
   return !text || std::string_view(text) != "0";
 }
 
-// TENON_CUDA_BATCH_INVARIANT=1: see Properties::batch_invariant. What it rests on was measured on sm_90.
-bool batch_invariance_wanted() {
+// TENON_CUDA_BATCH_INVARIANT: see Properties::batch_invariant.
+std::string_view batch_invariance_setting() {
   const char* text = secure_getenv("TENON_CUDA_BATCH_INVARIANT");
-  return text && std::string_view(text) == "1";
+  return text ? text : "";
 }
+bool batch_invariance_wanted() { return batch_invariance_setting() == "1"; }
+// What it rests on was measured on sm_90.
 bool can_be_batch_invariant(int major) { return major == 9; }
 
 int attribute_of(DeviceId id, int which) {
@@ -123,9 +125,12 @@ std::vector<sdk::DeviceSpec> devices(const sdk::Runtime&) {
 
 namespace {
 
-// What becomes of TENON_CUDA_BATCH_INVARIANT=1 on `count` devices.
+// What becomes of TENON_CUDA_BATCH_INVARIANT on `count` devices.
 std::string batch_invariance_note(int count) {
-  if (count == 0 || !batch_invariance_wanted()) return "";
+  const std::string_view setting = batch_invariance_setting();
+  if (count == 0 || setting.empty() || setting == "0") return "";
+  if (!batch_invariance_wanted())
+    return "; TENON_CUDA_BATCH_INVARIANT: expected 0 or 1, got '" + std::string(setting) + "'";
   int able = 0;
   for (int i = 0; i < count; ++i) {
     DeviceId id = 0;
@@ -135,7 +140,7 @@ std::string batch_invariance_note(int count) {
         can_be_batch_invariant(major))
       ++able;
   }
-  if (able == count) return ", batch invariant";
+  if (able == count) return "; devices are batch invariant";
   const std::string on =
       able == 0 ? "no device is"
                 : std::to_string(able) + " of " + std::to_string(count) + " devices are";

@@ -27,7 +27,7 @@ struct Properties {
   uint32_t shared_per_block =
       48 << 10;               // bytes, the most that a block may have, static and dynamic
   bool early_starts = false;  // Grid::early is understood
-  // Products of halves and attention over a cache give a row the same bits alone and among others.
+  // A row has the same bits alone and among others, in what the page of the plugin lists (Batch invariance).
   bool batch_invariant = false;
   uint64_t l2_bytes = 0;
   uint64_t memory_bytes = 0;

@@ -146,7 +146,9 @@ usable("no memory pools", Machine(ALL, "pools=0"), ("driver for CUDA 13.0",))
 usable("no graphs", Machine({"cuda": "_plain", "nvrtc": "_plain", "cublasLt": "_plain"}),
        ("driver for CUDA 13.0, NVRTC 13.0, cuBLASLt 13.0",))
 usable("two devices", Machine(ALL, "devices=2"), ("cuda:1  Stub GPU", "cuda 0.1.0, 2 devices"))
-usable("batch invariance", Machine(ALL, TENON_CUDA_BATCH_INVARIANT="1"), ("cuBLASLt 13.0, batch invariant",))
+usable("batch invariance", Machine(ALL, TENON_CUDA_BATCH_INVARIANT="1"), ("cuBLASLt 13.0; devices are batch invariant",))
+usable("a setting of batch invariance that is none", Machine(ALL, TENON_CUDA_BATCH_INVARIANT="yes"),
+       ("TENON_CUDA_BATCH_INVARIANT: expected 0 or 1, got 'yes'",))
 usable("batch invariance of another device", Machine(ALL, "major=8", TENON_CUDA_BATCH_INVARIANT="1"),
        ("TENON_CUDA_BATCH_INVARIANT is set, but no device is batch invariant, which needs sm_90",))
 usable("recording fails", Machine(ALL, "fail=cuStreamEndCapture:1:901:lasting"), ("driver for CUDA 13.0",), (MATMUL,))

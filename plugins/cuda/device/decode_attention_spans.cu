@@ -1,28 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // decode_attention.cu in the order of sums of attention_spans.cuh: one token of each sequence. A block has the
-// queries of a key head and takes spans of its keys: every one, or one in SPLITS. It takes SEGMENTS of them at
-// once, each by kWarps warps. Of these, each multiplies the queries by its part of the keys; then they exchange
-// maxima and weights through shared memory, and each multiplies all weights by its own elements of the
-// values. Keys and values go from memory to the registers from which tensor cores take them. The warp whose
+// queries of a key head and takes spans of its keys: every one, or one in SPLITS. SEGMENTS segments of a span are
+// taken at once, by the same number of its WARPS warps each. Each warp multiplies the queries by its part of the
+// segment's keys; then the warps of a segment exchange maxima and weights through shared memory, and each multiplies
+// all weights by its own elements of the values. Keys and values go from memory to the registers from which tensor cores take them. The warp whose
 // keys have the token's own position turns its key, too, and puts key and value into the caches. Spans of
 // several blocks are joined by the blocks of a cluster, or by attention_join.cu; with the same bits.
-// Defines: as decode_attention.cu, without WARPS; SEGMENTS (1 or 4); OWN_SPANS: spans of a block, whose sums
+// Defines: as decode_attention.cu; SEGMENTS (1 or 4); OWN_SPANS: spans of a block, whose sums
 // lie in its shared memory (0: in p.parts).
-//variant: TT=f16 TS=f32 MASK=0 DIM=128 V_DIM=128 GROUP=4 K_HEADS=8 SPLITS=8 SEGMENTS=4 OWN_SPANS=2 CLUSTER=8 KV_LEN=i64 PAST_LEN=i64 ROWS=i64 ROPE=1 HALF=64 IDS=i64
-//variant: TT=bf16 TS=f32 MASK=0 DIM=80 V_DIM=80 GROUP=16 K_HEADS=2 SPLITS=1 SEGMENTS=1 OWN_SPANS=0 SOFTCAP=1 CLUSTER=1 KV_LEN=i32 PAST_LEN=i32 ROWS=i32 ROPE=2 HALF=13 IDS=i32 BLOCK_TABLE=i64
-//variant: TT=bf16 TS=f32 MASK=0 DIM=96 V_DIM=40 GROUP=1 K_HEADS=3 SPLITS=6 SEGMENTS=1 OWN_SPANS=0 CLUSTER=1 KV_LEN=i64 PAST_LEN=i64 ROWS=i64 ROPE=1 HALF=24 IDS=i64 BLOCK_TABLE=i32
-//variant: TT=bf16 TS=f32 MASK=0 DIM=64 V_DIM=64 GROUP=4 K_HEADS=8 SPLITS=2 SEGMENTS=1 OWN_SPANS=0 CLUSTER=1 KV_LEN=i64 PAST_LEN=i64 ROWS=i64 ROPE=0 HALF=0
-//variant: TT=f16 TS=f32 MASK=0 DIM=128 V_DIM=120 GROUP=8 K_HEADS=2 SPLITS=4 SEGMENTS=4 OWN_SPANS=5 CLUSTER=4 KV_LEN=i64 PAST_LEN=i64 ROWS=i64 ROPE=1 HALF=20 IDS=i64 BLOCK_TABLE=i64
+//variant: TT=f16 TS=f32 MASK=0 DIM=128 V_DIM=128 GROUP=4 K_HEADS=8 SPLITS=8 SEGMENTS=4 WARPS=8 OWN_SPANS=2 CLUSTER=8 KV_LEN=i64 PAST_LEN=i64 ROWS=i64 ROPE=1 HALF=64 IDS=i64
+//variant: TT=bf16 TS=f32 MASK=0 DIM=80 V_DIM=80 GROUP=16 K_HEADS=2 SPLITS=1 SEGMENTS=1 WARPS=4 OWN_SPANS=0 SOFTCAP=1 CLUSTER=1 KV_LEN=i32 PAST_LEN=i32 ROWS=i32 ROPE=2 HALF=13 IDS=i32 BLOCK_TABLE=i64
+//variant: TT=bf16 TS=f32 MASK=0 DIM=96 V_DIM=40 GROUP=1 K_HEADS=3 SPLITS=6 SEGMENTS=1 WARPS=4 OWN_SPANS=0 CLUSTER=1 KV_LEN=i64 PAST_LEN=i64 ROWS=i64 ROPE=1 HALF=24 IDS=i64 BLOCK_TABLE=i32
+//variant: TT=bf16 TS=f32 MASK=0 DIM=64 V_DIM=64 GROUP=4 K_HEADS=8 SPLITS=2 SEGMENTS=1 WARPS=4 OWN_SPANS=0 CLUSTER=1 KV_LEN=i64 PAST_LEN=i64 ROWS=i64 ROPE=0 HALF=0
+//variant: TT=f16 TS=f32 MASK=0 DIM=128 V_DIM=120 GROUP=8 K_HEADS=2 SPLITS=4 SEGMENTS=4 WARPS=8 OWN_SPANS=5 CLUSTER=4 KV_LEN=i64 PAST_LEN=i64 ROWS=i64 ROPE=1 HALF=24 IDS=i64 BLOCK_TABLE=i64
 #include "attention_spans.cuh"
 #include "cluster.cuh"
 #include "decode_attention.args.cuh"
 #include "rotation.cuh"
 
 #if __CUDA_ARCH__ >= 800
-// Warps of a segment; keys of a warp. Few warps repeat less; where segments come one by one, there are as many
-// as they need for their values.
-constexpr int kWarps = SEGMENTS > 1 ? 2 : 4, kKeys = kSegment / kWarps;
-constexpr int kThreads = 32 * kWarps * SEGMENTS, kHeadHalves = GROUP > 8 ? 2 : 1;
+constexpr int kWarps = WARPS / SEGMENTS, kKeys = kSegment / kWarps;  // of a segment; of a warp
+constexpr int kThreads = 32 * WARPS, kHeadHalves = GROUP > 8 ? 2 : 1;
 constexpr int kResidentBlocks = SEGMENTS > 1 ? 1 : GROUP > 8 ? 2 : 4;  // on a multiprocessor
 static_assert(SEGMENTS == 1 || SEGMENTS * kSegment == kSpan, "a segment or a span at once");
 
@@ -65,10 +63,10 @@ __device__ __forceinline__ void turn_words(u32& low, u32& high, const Vec<f32, 4
                                sine.v[e + 1]);
   low = pack(a.first, b.first), high = pack(a.second, b.second);
 }
-// Turns lines by the angles whose cosines and sines begin here. They were loaded from `rows`; null: zeros.
+// Rotates lines by the angles whose cosines and sines begin here. They were loaded from `rows`; null: zeros.
 template <int N>
-__device__ __forceinline__ void turn(Line (&lines)[N], const T* const (&rows)[N],
-                                     const f32* cosines, const f32* sines) {
+__device__ __forceinline__ void rotate(Line (&lines)[N], const T* const (&rows)[N],
+                                       const f32* cosines, const f32* sines) {
   constexpr bool kInLane = HALF % 16 == 0;  // both elements of a pair
 #pragma unroll
   for (int c = 0; c < kSteps; ++c) {
@@ -264,7 +262,7 @@ struct Exchange {
   f32 pairs[2 * kGroups][kHeadHalves][32];
 };
 // Segments that are taken one by one use two of them by turns.
-constexpr int kTurns = SEGMENTS == 1 ? 2 : 1;
+constexpr int kExchanges = SEGMENTS == 1 ? 2 : 1;
 
 // Four elements of a head, by which threads join the segments of a span; and the heads' rows in shared memory.
 constexpr int kFours = V_DIM / 4, kOwnFours = (GROUP * kFours + kThreads - 1) / kThreads;
@@ -282,7 +280,7 @@ struct FourSums {
 extern "C" IN_CLUSTER __global__ void __launch_bounds__(kThreads, kResidentBlocks)
     attention(const DecodeAttention d) {
   __shared__ __align__(16) T fresh[kSteps * 16];
-  __shared__ __align__(16) Exchange exchanges[SEGMENTS][kTurns];
+  __shared__ __align__(16) Exchange exchanges[SEGMENTS][kExchanges];
 #if SEGMENTS > 1
   __shared__ __align__(16) f32 of_segments[SEGMENTS][GROUP][kRow];
   FourSums all[kOwnFours];
@@ -310,7 +308,7 @@ extern "C" IN_CLUSTER __global__ void __launch_bounds__(kThreads, kResidentBlock
   if (token.split == 0 && head.k_head == 0) check_blocks(p, head.batch);
 #endif
 
-  // Of the segment that is at hand, and of the next one, which is being loaded.
+  // `key`: where the segment at hand begins; `next`: the one whose keys and values are loaded meanwhile.
   constexpr int kKeyTiles = kKeys / 8;
   const int own_keys = warp() * kKeys;  // of a segment
   i32 key = 0, next = token.begin();
@@ -335,8 +333,8 @@ extern "C" IN_CLUSTER __global__ void __launch_bounds__(kThreads, kResidentBlock
     values.load_from(rows);
   };
 
-  // Queries as left operands: heads l / 4 and l / 4 + 8 in turn. Behind them the token's key, of one warp.
-  Line queries[kHeadHalves + 1];
+  // Queries as left operands: heads l / 4 and l / 4 + 8. Behind them the token's own key, in one warp.
+  Line lines[kHeadHalves + 1];
   const auto prepare = [&] {
     const T* rows[kHeadHalves + 1] = {};
     const bool appends = token.is_of_warp();
@@ -347,17 +345,17 @@ extern "C" IN_CLUSTER __global__ void __launch_bounds__(kThreads, kResidentBlock
                   at(p.q_strides, head.batch, head.k_head * GROUP + 8 * i + lane() / 4, 0);
     if (appends) rows[kHeadHalves] = (const T*)d.k + at(d.new_k, head.batch, head.k_head, 0);
 #pragma unroll
-    for (int i = 0; i <= kHeadHalves; ++i) queries[i].load_from(rows[i], rows[i] != nullptr);
+    for (int i = 0; i <= kHeadHalves; ++i) lines[i].load_from(rows[i], rows[i] != nullptr);
 #if ROPE
     const i64 id = ((const IDS*)d.ids)[head.batch];
     if (id >= 0 && id < d.table_rows)
-      turn(queries, rows, (const f32*)d.cosines + id * HALF, (const f32*)d.sines + id * HALF);
+      rotate(lines, rows, (const f32*)d.cosines + id * HALF, (const f32*)d.sines + id * HALF);
     else if (head.k_head + token.split + (i32)threadIdx.x == 0)
       report(p.sink, kIndexOutOfRange, (u64)((i64)p.batch * p.blocks + head.batch));
 #endif
     if (!appends) return;
     const i64 line = token.row * K_HEADS + head.k_head;
-    const Line& own_key = queries[kHeadHalves];
+    const Line& own_key = lines[kHeadHalves];
     if (lane() < 4)
 #pragma unroll
       for (int c = 0; c < kSteps; ++c)
@@ -379,9 +377,8 @@ extern "C" IN_CLUSTER __global__ void __launch_bounds__(kThreads, kResidentBlock
         if (first + 8 * h + lane() / 4 == token.own) keys[h].load_from(fresh, true);
 #pragma unroll
     for (int c = 0; c < kSteps; ++c) {
-      const Piece other = kHeadHalves > 1 ? queries[kHeadHalves - 1].step[c] : Piece{};
-      const u32 left[4] = {queries[0].step[c].v[0], other.v[0], queries[0].step[c].v[1],
-                           other.v[1]};
+      const Piece other = kHeadHalves > 1 ? lines[kHeadHalves - 1].step[c] : Piece{};
+      const u32 left[4] = {lines[0].step[c].v[0], other.v[0], lines[0].step[c].v[1], other.v[1]};
 #pragma unroll
       for (int h = 0; h < kKeyTiles; ++h)
         multiply_add(s[h], left, keys[h].step[c].v[0], keys[h].step[c].v[1], T{});
@@ -522,13 +519,13 @@ extern "C" IN_CLUSTER __global__ void __launch_bounds__(kThreads, kResidentBlock
   bool loaded =
       next < 0;  // false; the compiler, which would split the first pass off, does not know
 #pragma unroll 1
-  for (int turn = 0;; turn = (turn + 1) % kTurns, loaded = true) {
+  for (int own_exchange = 0;; own_exchange = (own_exchange + 1) % kExchanges, loaded = true) {
     f32 s[kKeyTiles][4] = {};
     HeadSums now;
     const bool more = token.has(next);
     if (loaded) multiply_keys(s);
     if (more) load_keys();
-    if (loaded) multiply_values(s, now, exchanges[segment()][turn]);
+    if (loaded) multiply_values(s, now, exchanges[segment()][own_exchange]);
     if (more) load_values();
     if (loaded)
       join(now);

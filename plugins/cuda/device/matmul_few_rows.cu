@@ -6,14 +6,14 @@
 // y = act(alpha * a bᵀ + bias) + residual of 1 to 16 rows a in halves and a large b, whose rows lie one behind
 // the other, with sums in f32. Copies of b bound its time.
 // The blocks that run at once share the tiles, of 16 rows of b each. A block has TILES tiles at a time. A
-// producer warp for each brings pieces of PIECE terms of its rows, in the order of wgmma.cuh, and of rows of a, to
-// STAGES stages of shared memory. Rows of b from places that are no multiples of 128 bytes apart would come slower.
-// A consumer warp for a tile, or two, multiply a by its rows on tensor cores. They add 16 terms at a time, in
-// order, to one sum from the first term to the last. This order does not depend on m, and tile.cuh has the same one.
+// producer warp for each tile brings pieces of PIECE terms of its rows, in the order of wgmma.cuh, and of rows of a,
+// to STAGES stages of shared memory. (Rows that are no multiples of 128 bytes apart there come slower.) One or two
+// consumer warps for each tile multiply a by its rows on tensor cores. They add 16 terms at a time, in order, to one
+// sum from the first term to the last. This order does not depend on m, and tile.cuh has the same one.
 // frozen: no kernel of the program writes b. Its first stages are copied while the kernel before is
 // still at work.
-// Defines: dtypes TYPE (of a and b) and TY; ROWS: most rows of a: 8 or 16; TILES, PIECE, STAGES; BIAS, RESIDUAL (dtypes), ALPHA, PRE_ACT,
-// ACT(x), or none of them.
+// Defines: dtypes TYPE (of a and b) and TY; ROWS: most rows of a, 8 or 16; TILES, PIECE, STAGES; BIAS, RESIDUAL
+// (dtypes), ALPHA, PRE_ACT, ACT(x), or none of them.
 //entry: matmul_few_rows = multiply_few_rows(Product, TensorMap, bool)
 #include "bulk.cuh"
 #include "ends.cuh"
@@ -24,8 +24,8 @@ typedef TY Y;
 
 #if __CUDA_ARCH__ >= 900
 constexpr int kTiles = TILES, kTileRows = 16, kRows = kTiles * kTileRows;  // of b, of a stage
-// A product on tensor cores has 16 rows of one operand and eight of the other. These of b are a consumer
-// warp's.
+// A product on tensor cores takes 16 rows of one operand and eight of the other. kEach: the rows of b of a
+// consumer warp.
 constexpr bool kEightOfA = ROWS <= 8;
 constexpr int kEach = kEightOfA ? 16 : 8, kWorkers = kRows / kEach;
 constexpr int kThreads = 32 * (kWorkers + kTiles);

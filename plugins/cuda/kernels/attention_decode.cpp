@@ -242,9 +242,11 @@ Division spans_of(AttentionProblem& p, const Properties& device) {
   const int64_t spans = blocks_for(blocks_for(a.k_len, kSpan), a.splits),
                 bytes = spans * a.group * (a.v_dim + 4) * 4;
   const int64_t own = cluster > 1 && bytes <= kMostOfSpans ? spans : 0;
-  Division d{.warps = segments > 1 ? 2 * segments : 4, .cluster = cluster, .keys = kSpan};
+  // Few warps of a segment repeat less; where segments come one by one, their values need four.
+  const int64_t warps = segments > 1 ? 2 * segments : 4;
+  Division d{.warps = warps, .cluster = cluster, .keys = kSpan};
   if (a.splits > 1 && own == 0) d.scratch = bytes_of_spans(p);
-  d.defines = {define("SEGMENTS", segments), define("OWN_SPANS", own)};
+  d.defines = {define("SEGMENTS", segments), define("WARPS", warps), define("OWN_SPANS", own)};
   return d;
 }
 

@@ -173,7 +173,7 @@ sdk::Kernel make_block_product(const BlockProblem& p, const std::string& compute
       if (const auto kernel = one_row_product(p, device)) return *kernel;
     throw Refusal::shape("a norm or a gate within a product takes one row of halves on sm_90");
   }
-  // Sums of f32 in another order than among few rows, or of what was rounded.
+  // Products of decoded weights add in another order than those of few rows, in f32, or round weights.
   const bool may_decode = x == TENON_DTYPE_F32 ? !device.properties().batch_invariant
                                                : compute == (x == TENON_DTYPE_F16 ? "f16" : "bf16");
   if (may_decode && fits && p.m >= kFewestRounded && p.m <= kMostRounded)

@@ -201,7 +201,7 @@ namespace {
 // Of device/matmul_few_rows.cu. With three tiles, products of 4096 to 28672 columns keep all multiprocessors at
 // work, and the pieces of a stage are long.
 constexpr int64_t kMostFewRows = 16, kTileRows = 16, kTiles = 3, kPartTerms = 64;
-// Rows of a for which the kernel is made: half of them leave a warp more rows of b.
+// ROWS of the kernel. For eight rows of a, a tile has one consumer warp, else two.
 int64_t few_rows_most(int64_t m) { return m <= kMostFewRows / 2 ? kMostFewRows / 2 : kMostFewRows; }
 struct FewRowsStages {
   int64_t piece = 0, count = 0;  // terms of a stage; 0: there is no room
@@ -232,7 +232,8 @@ bool FewRowsProduct::takes(const CudaDevice& device, const ProductProblem& p) {
 FewRowsProduct::FewRowsProduct(CudaDevice& device, const ProductProblem& problem)
     : problem_(problem) {
   const FewRowsStages stages = few_rows_stages(device, problem.m);
-  const int64_t most = few_rows_most(problem.m), warps = (1 + most / (kMostFewRows / 2)) * kTiles;
+  const int64_t most = few_rows_most(problem.m), consumers = most == kMostFewRows ? 2 : 1,
+                warps = (1 + consumers) * kTiles;  // with the producer of each tile
   std::vector<std::string> d = finish_defines(problem);
   if (problem.alpha != 1) d.emplace_back("ALPHA=1");
   d.insert(d.end(), {"TYPE=" + type_name("a", problem.a), "TY=" + type_name("y", problem.y),
@@ -249,7 +250,7 @@ FewRowsProduct::FewRowsProduct(CudaDevice& device, const ProductProblem& problem
 void FewRowsProduct::run(const sdk::Call& call, const ProductPointers& p) const {
   const int64_t dims[] = {problem_.k, problem_.n}, strides[] = {problem_.k},
                 box[] = {kPartTerms, kTileRows};
-  // A part of a row is one line; with two, a large b came at 0.94 of this rate.
+  // A copy takes one line of each row; with two lines at a time in L2, a large b came at 0.94 of this rate.
   code_.launch(call, grid_, arguments_of(problem_, p),
                tensor_map(p.b, problem_.b, dims, strides, box, kLine), problem_.frozen);
 }
