@@ -140,7 +140,9 @@ std::string batch_invariance_note(int count) {
         can_be_batch_invariant(major))
       ++able;
   }
-  if (able == count) return "; devices are batch invariant";
+  if (able == count)
+    return std::string("; devices are batch invariant") +
+           (compiler() ? "" : ", if the cache has the code that compares products");
   const std::string on =
       able == 0 ? "no device is"
                 : std::to_string(able) + " of " + std::to_string(count) + " devices are";

@@ -193,6 +193,7 @@ def names_of_image_models(at, model, known, expected):
         done = subprocess.run([TENON, "llm", "convert", model, at / f"{name}.gguf", "--lora", adapter], capture_output=True, text=True)
         check(f"convert with {prefix}", done.returncode == 0, done.stderr)
         check(f"merged with {prefix}", differ(logits(at, at / f"{name}.gguf"), expected) < 1e-4)
+    refused(model, write_adapter(at / "images_only", seen), "changes only what reads images")
     twice = write_adapter(at / "twice", known | {"model.language_model.layers.0.mlp.down_proj": known["model.layers.0.mlp.down_proj"]})
     refused(model, twice, "layers.0.mlp.down_proj", "twice")
     refused(model, write_adapter(at / "no_such_layer", {"model.language_model.layers.7.mlp.down_proj": known["model.layers.0.mlp.down_proj"]}),

@@ -156,6 +156,8 @@ usable("recording fails", Machine(ALL, "fail=cuStreamEndCapture:1:901:lasting"),
 # NVRTC and cuBLASLt. The three are one file, but for these: two files count their calls apart.
 SPLIT = {"cuda": "_plain", "nvrtc": "_plain", "cublasLt": "_plain"}
 NO_NVRTC = {k: v for k, v in SPLIT.items() if k != "nvrtc"}
+says(Machine(NO_NVRTC, TENON_CUDA_BATCH_INVARIANT="1").run("devices")[1],
+     ("devices are batch invariant, if the cache has the code that compares products",), "batch invariance without NVRTC")
 NO_BLAS = {k: v for k, v in SPLIT.items() if k != "cublasLt"}
 
 

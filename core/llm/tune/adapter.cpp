@@ -86,7 +86,7 @@ Adapter::Adapter(const std::string& folder)
                                          dims_text(entry.type.dims));
     seen.insert(module);
     const std::string own = text_tensor(module);
-    if (own.empty()) continue;  // of the part that reads images, which tenon does not run
+    if (own.empty()) continue;  // it changes what reads images or sounds
     std::string name = entry.name;
     name.replace(kPrefix.size(), module.size(), own);
     const auto [at, is_new] = factors_.try_emplace(std::move(name), std::move(entry), module);
@@ -94,6 +94,10 @@ Adapter::Adapter(const std::string& folder)
       throw Error(TENON_CORRUPT, file_ + ": tensor '" + at->second.tensor.name +
                                      "': the file has it twice, also of module '" + module + "'");
   }
+  if (!seen.empty() && factors_.empty())
+    throw Error(TENON_UNSUPPORTED, file_ +
+                                       ": changes only what reads images or sounds, which "
+                                       "tenon does not run");
   for (const std::string& target : config_.targets)
     if (std::ranges::none_of(seen, [&](const std::string& m) { return names_module(target, m); }))
       throw Error(TENON_NOT_FOUND, file_ + ": has no tensor of the module '" + target +

@@ -514,8 +514,7 @@ extern "C" IN_CLUSTER __global__ void __launch_bounds__(kThreads, kResidentBlock
     span = HeadSums();
   };
 #endif
-  // The first pass only loads, so that the loop's code is there once: in a short launch, instructions that
-  // come from memory are the longest wait.
+  // The first pass only loads, so that the code of loads is there once.
   bool loaded =
       next < 0;  // false; the compiler, which would split the first pass off, does not know
 #pragma unroll 1
