@@ -46,18 +46,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attention(const Attention
     load_v();
     keys = KeyTile(p, head, key + kKeys, last);
     f32 s[kKeys / 2] = {};
-    if (!idle)
-#pragma unroll
-      for (int d = 0; d < DP; d += 16) {
-        u32 a[4], b[4];
-        load_left<true>(a, qs, kQStride, warp * 16, d);
-#pragma unroll
-        for (int j = 0; j < kKeys / 16; ++j) {
-          load_right<true>(b, ks, kQStride, j * 16, d);
-          multiply_add(s + j * 8, a, b[0], b[1], T{});
-          multiply_add(s + j * 8 + 4, a, b[2], b[3], T{});
-        }
-      }
+    if (!idle) multiply_rows<DP, kKeys>(s, qs, warp * 16, ks);
     mask_scores(p, rows, key, s);
     softmax_step<false>(s, kLog2E, row_max, row_sum, rescale);
     rescale_sums(o, rescale);

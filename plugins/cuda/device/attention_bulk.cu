@@ -91,19 +91,10 @@ __device__ __forceinline__ void consume(const Attention& p, const Work& w, const
 #pragma unroll
   for (int i = 0; i < VP / 2; ++i) o[i] = 0;
   settle(o);
-  const u64 q_name = tile_name<kRows>(at.q, group * 64, 0), k_name = tile_name<KEYS>(at.k, 0, 0),
-            v_name = tile_name<KEYS>(at.v, 0, 0);
+  const Operands operands(at, group);
   Stage stage;
-  const auto multiply_keys = [&] {
-    const u64 keys = k_name + stage.slot * (kKBytes >> 4);
-#pragma unroll
-    for (int k = 0; k < DP; k += 16)
-      wgmma(s, q_name + ((k / 64 * (kRows * 128) + k % 64 * 2) >> 4),
-            keys + ((k / 64 * (KEYS * 128) + k % 64 * 2) >> 4), k > 0, T{});
-    wgmma_commit();
-  };
   const auto add_values = [&] {
-    const u64 values = v_name + stage.before().slot * (kVBytes >> 4);
+    const u64 values = operands.values(stage);
 #pragma unroll
     for (int k = 0; k < KEYS; k += 16) wgmma(o, weights[k / 16], values + (k * 128 >> 4), T{});
 #pragma unroll
@@ -117,51 +108,44 @@ __device__ __forceinline__ void consume(const Attention& p, const Work& w, const
     settle(weights);
     if (FEW_KEYS) settle(rest);
   };
-  const auto release = [&](u32 barrier) {
-    if (lane == 0) barrier_arrive(barrier);
-  };
-  const auto await_keys = [&] { barrier_wait(at.k_full + stage.slot * 8, stage.phase); };
-  const auto await_values = [&] {
-    barrier_wait(at.v_full + stage.before().slot * 8, stage.before().phase);
-  };
   barrier_wait(at.q_full, 0);
   if (first < last) {
-    await_keys();
+    await_keys(at, stage);
     await_turn(group);
     wgmma_fence();
-    multiply_keys();
+    operands.multiply_keys(s, stage);
     end_turn(group);
     wgmma_wait<0>();
     settle(s);
-    if (PRODUCER) release(at.k_empty + stage.slot * 8);
+    if (PRODUCER) release(lane, at.k_empty + stage.slot * 8);
     stage.next();
     weigh(p, task, rows, first, s, row_max, row_sum, rescale);
     round_weights();
     i32 key = first + KEYS;
     for (; key < last; key += KEYS) {
-      await_keys();
+      await_keys(at, stage);
       await_turn(group);
       settle(s);
       settle(o);
       wgmma_fence();
-      multiply_keys();
-      await_values();
+      operands.multiply_keys(s, stage);
+      await_values(at, stage);
       add_values();
       end_turn(group);
       refill(p, w, at, stage, first, key, last);
       wgmma_wait<1>();
       settle(s);
-      if (PRODUCER) release(at.k_empty + stage.slot * 8);
+      if (PRODUCER) release(lane, at.k_empty + stage.slot * 8);
       weigh(p, task, rows, key, s, row_max, row_sum, rescale);
       wait_behind(row_sum[0] + row_sum[1]);
       wgmma_wait<0>();
       settle(o);
-      release(at.v_empty + stage.before().slot * 8);
+      release(lane, at.v_empty + stage.before().slot * 8);
       stage.next();
       rescale_sums(o, rescale);
       round_weights();
     }
-    await_values();
+    await_values(at, stage);
 #if UNSEEN
     // Values that no row attends to may hold anything, and zero times infinity is no zero.
     const i32 seen = task.reach.of_step(p.q_len - 1).last;
@@ -173,7 +157,7 @@ __device__ __forceinline__ void consume(const Attention& p, const Work& w, const
     add_values();
     wgmma_wait<0>();
     settle(o);
-    if (!PRODUCER) release(at.v_empty + stage.before().slot * 8);
+    if (!PRODUCER) release(lane, at.v_empty + stage.before().slot * 8);
   }
   const Task again(p, w);  // computed again: nothing of it stays in registers meanwhile
   const Head head(p, again.index);
@@ -184,19 +168,10 @@ __device__ __forceinline__ void consume(const Attention& p, const Work& w, const
     const RowPlace r = {head.k_head * p.group + row - step * p.group, step};
     const bool dead = sum == 0, real = row < again.end;
     const f32 over = 1 / sum;
-    T* to = result_of(p, head, r);
-#pragma unroll
-    for (int j = 0; j < VP / 8; j += 4) {
-      u32 words[4];
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const f32* x = o + (j + e) * 4 + h * 2;
-        words[e] = dead ? 0 : pack(x[0] * over, x[1] * over);
-      }
-      const Vec<u32, 4> eight = exchange(words);
-      const int col = (j + lane % 4) * 8;
-      if (real && col < p.v_dim) store((u32*)(to + col), eight);
-    }
+    store_row(p, head, r, real, [&](int eight) {
+      const f32* const x = o + eight * 4 + h * 2;
+      return dead ? 0 : pack(x[0] * over, x[1] * over);
+    });
     if (lane % 4 == 0 && real)
       store_lse(p, head, r, PLAIN ? row_max[h] * (f32)p.scale : row_max[h], sum);
   }
@@ -206,7 +181,7 @@ __device__ __forceinline__ void consume(const Attention& p, const Work& w, const
        key += KEYS) {
     refill(p, w, at, stage, first, key, again.all.last);
     barrier_wait(at.v_full + stage.slot * 8, stage.phase);
-    release(at.v_empty + stage.slot * 8);
+    release(lane, at.v_empty + stage.slot * 8);
     stage.next();
   }
 #endif

@@ -271,6 +271,38 @@ struct BulkRows {
 #endif
   }
 };
+// What a consumer multiplies: its queries, and the tiles of the stages.
+struct Operands {
+  u64 q, k, v;
+  __device__ __forceinline__ Operands(const Layout& at, int group)
+      : q(tile_name<kRows>(at.q, group * 64, 0)),
+        k(tile_name<KEYS>(at.k, 0, 0)),
+        v(tile_name<KEYS>(at.v, 0, 0)) {}
+  // Starts the products of queries and the keys of a stage.
+  __device__ __forceinline__ void multiply_keys(f32 (&s)[KEYS / 2], const Stage& stage) const {
+    const u64 keys = k + stage.slot * (kKBytes >> 4);
+#pragma unroll
+    for (int d = 0; d < DP; d += 16)
+      wgmma(s, q + ((d / 64 * (kRows * 128) + d % 64 * 2) >> 4),
+            keys + ((d / 64 * (KEYS * 128) + d % 64 * 2) >> 4), d > 0, T{});
+    wgmma_commit();
+  }
+  // The values that go with the keys before those of a stage.
+  __device__ __forceinline__ u64 values(const Stage& stage) const {
+    return v + stage.before().slot * (kVBytes >> 4);
+  }
+};
+// Until the keys of a stage have come; the values that go with the keys before them.
+__device__ __forceinline__ void await_keys(const Layout& at, const Stage& stage) {
+  barrier_wait(at.k_full + stage.slot * 8, stage.phase);
+}
+__device__ __forceinline__ void await_values(const Layout& at, const Stage& stage) {
+  barrier_wait(at.v_full + stage.before().slot * 8, stage.before().phase);
+}
+// A warp has read a tile, whose "empty" barrier this is.
+__device__ __forceinline__ void release(int lane, u32 barrier) {
+  if (lane == 0) barrier_arrive(barrier);
+}
 // A consumer's turn at the tensor cores.
 __device__ __forceinline__ void await_turn(int group) {
   if (PRODUCER) asm volatile("bar.sync %0, 256;" ::"r"(2 + group) : "memory");
@@ -289,6 +321,21 @@ __device__ __forceinline__ Vec<u32, 4> exchange(const u32 (&w)[4]) {
             y1 = upper ? w[3] : b;
   const u32 c = __shfl_xor_sync(~0u, odd ? x0 : y0, 1), d = __shfl_xor_sync(~0u, odd ? x1 : y1, 1);
   return {odd ? c : x0, odd ? y0 : c, odd ? d : x1, odd ? y1 : d};
+}
+// Stores a row of the quad, if it is real; pair_of(i): its two elements of the i-th eight that the lane has.
+template <class PairOf>
+__device__ __forceinline__ void store_row(const Attention& p, const Head& head, const RowPlace& r,
+                                          bool real, PairOf pair_of) {
+  T* const to = result_of(p, head, r);
+#pragma unroll
+  for (int j = 0; j < VP / 8; j += 4) {
+    u32 words[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) words[e] = pair_of(j + e);
+    const Vec<u32, 4> eight = exchange(words);
+    const int column = (j + (int)(threadIdx.x % 4)) * 8;
+    if (real && column < p.v_dim) store((u32*)(to + column), eight);
+  }
 }
 
 #endif

@@ -12,6 +12,24 @@ __device__ __forceinline__ int quad_column(int i) {
   return i / 4 * 8 + (int)(threadIdx.x % 4) * 2 + i % 2;
 }
 
+#if __CUDA_ARCH__ >= 800
+// c (16 rows x N) += a's rows from i on times b's rows, over COLS columns. Rows begin COLS + 8 elements apart.
+template <int COLS, int N>
+__device__ __forceinline__ void multiply_rows(f32 (&c)[N / 2], const T* a, int i, const T* b) {
+#pragma unroll
+  for (int d = 0; d < COLS; d += 16) {
+    u32 left[4], right[4];
+    load_left<true>(left, a, COLS + 8, i, d);
+#pragma unroll
+    for (int j = 0; j < N / 16; ++j) {
+      load_right<true>(right, b, COLS + 8, j * 16, d);
+      multiply_add(c + j * 8, left, right[0], right[1], T{});
+      multiply_add(c + j * 8 + 4, left, right[2], right[3], T{});
+    }
+  }
+}
+#endif
+
 // The two query rows of a quad, and the keys that they may attend to.
 struct QuadRows {
   i32 row[2];

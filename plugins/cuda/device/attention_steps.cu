@@ -114,18 +114,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2) attention(const Attent
     const i32 next = next_of(key);
     keys = KeyTile(p, head, next, last);
     f32 s[kSegment / 2] = {};
-    if (!idle)
-#pragma unroll
-      for (int d = 0; d < DP; d += 16) {
-        u32 a[4], b[4];
-        load_left<true>(a, qs, kQStride, warp * 16, d);
-#pragma unroll
-        for (int j = 0; j < kSegment / 16; ++j) {
-          load_right<true>(b, ks, kQStride, j * 16, d);
-          multiply_add(s + j * 8, a, b[0], b[1], T{});
-          multiply_add(s + j * 8 + 4, a, b[2], b[3], T{});
-        }
-      }
+    if (!idle) multiply_rows<DP, kSegment>(s, qs, warp * 16, ks);
     RowSums segment;
     weigh(p, rows, key, s, segment.top, segment.total);
     copy_wait<0>();

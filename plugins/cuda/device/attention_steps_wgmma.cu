@@ -71,19 +71,10 @@ __device__ __forceinline__ void consume(const Attention& p, const Work& w, const
   f32 s[KEYS / 2], now[VP / 2], span[VP / 2] = {};
   u32 weights[KEYS / 16][4], rest[KEYS / 16][4];
   RowStats of_now, of_span, of_all;
-  const u64 q_name = tile_name<kRows>(at.q, group * 64, 0), k_name = tile_name<KEYS>(at.k, 0, 0),
-            v_name = tile_name<KEYS>(at.v, 0, 0);
+  const Operands operands(at, group);
   Stage stage;
-  const auto multiply_keys = [&] {
-    const u64 keys = k_name + stage.slot * (kKBytes >> 4);
-#pragma unroll
-    for (int k = 0; k < DP; k += 16)
-      wgmma(s, q_name + ((k / 64 * (kRows * 128) + k % 64 * 2) >> 4),
-            keys + ((k / 64 * (KEYS * 128) + k % 64 * 2) >> 4), k > 0, T{});
-    wgmma_commit();
-  };
   const auto add_values = [&] {
-    const u64 values = v_name + stage.before().slot * (kVBytes >> 4);
+    const u64 values = operands.values(stage);
 #pragma unroll
     for (int k = 0; k < KEYS; k += 16) {
       wgmma(now, weights[k / 16], values + (k * 128 >> 4), T{});
@@ -100,13 +91,6 @@ __device__ __forceinline__ void consume(const Attention& p, const Work& w, const
 #pragma unroll
     for (int k = 0; k < KEYS / 16; ++k) round_sixteen<true>(s + k * 8, weights[k], rest[k]);
     settle(weights), settle(rest);
-  };
-  const auto release = [&](u32 barrier) {
-    if (lane == 0) barrier_arrive(barrier);
-  };
-  const auto await_keys = [&] { barrier_wait(at.k_full + stage.slot * 8, stage.phase); };
-  const auto await_values = [&] {
-    barrier_wait(at.v_full + stage.before().slot * 8, stage.before().phase);
   };
   // Of the tile at `key`. Values that no row attends to may hold anything, and zero times infinity is no zero.
   const auto clear_unseen = [&](i32 key) {
@@ -127,43 +111,43 @@ __device__ __forceinline__ void consume(const Attention& p, const Work& w, const
   for (int i = 0; i < VP / 2; ++i) before[i * kConsumers] = 0;
   barrier_wait(at.q_full, 0);
   if (first < last) {
-    await_keys();
+    await_keys(at, stage);
     await_turn(group);
     wgmma_fence();
-    multiply_keys();
+    operands.multiply_keys(s, stage);
     end_turn(group);
     wgmma_wait<0>();
     settle(s);
-    release(at.k_empty + stage.slot * 8);
+    release(lane, at.k_empty + stage.slot * 8);
     stage.next();
     weigh(p, rows, first, s, of_now);
     round_weights();
     i32 key = first + KEYS;
     for (; key < last; key += KEYS) {
-      await_keys();
+      await_keys(at, stage);
       await_turn(group);
       settle(s);
       clear_sums();
       wgmma_fence();
-      multiply_keys();
-      await_values();
+      operands.multiply_keys(s, stage);
+      await_values(at, stage);
       clear_unseen(key - KEYS);
       add_values();
       end_turn(group);
       wgmma_wait<1>();
       settle(s);
-      release(at.k_empty + stage.slot * 8);
+      release(lane, at.k_empty + stage.slot * 8);
       const RowStats of_segment = of_now;
       weigh(p, rows, key, s, of_now);
       wait_behind(of_now.total[0] + of_now.total[1]);
       wgmma_wait<0>();
       settle(now);
-      release(at.v_empty + stage.before().slot * 8);
+      release(lane, at.v_empty + stage.before().slot * 8);
       stage.next();
       join(key, of_segment);
       round_weights();
     }
-    await_values();
+    await_values(at, stage);
     clear_unseen(key - KEYS);
     const i32 seen = task.reach.of_step(p.q_len - 1).last;
     if (seen < key && seen < p.k_len)
@@ -183,19 +167,10 @@ __device__ __forceinline__ void consume(const Attention& p, const Work& w, const
     const RowPlace r = {head.k_head * p.group + row - step * p.group, step};
     const f32 sum = of_all.total[h];
     const bool real = row < again.end;
-    T* const to = result_of(p, head, r);
-#pragma unroll
-    for (int j = 0; j < VP / 8; j += 4) {
-      u32 words[4];
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const f32* const x = before + ((j + e) * 4 + h * 2) * kConsumers;
-        words[e] = sum == 0 ? 0 : pack(x[0] / sum, x[kConsumers] / sum);
-      }
-      const Vec<u32, 4> eight = exchange(words);
-      const int col = (j + lane % 4) * 8;
-      if (real && col < p.v_dim) store((u32*)(to + col), eight);
-    }
+    store_row(p, head, r, real, [&](int eight) {
+      const f32* const x = before + (eight * 4 + h * 2) * kConsumers;
+      return sum == 0 ? 0 : pack(x[0] / sum, x[kConsumers] / sum);
+    });
     if (lane % 4 == 0 && real) store_lse(p, head, r, of_all.top[h], sum);
   }
 }

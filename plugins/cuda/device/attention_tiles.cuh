@@ -7,6 +7,9 @@
 //variant: TT=f32 TS=f32 MASK=0 DP=64 VP=64 MMA=0 WIDE=0 SIZE=64
 #pragma once
 #include "attention.cuh"
+#if MMA
+#include "attention_quads.cuh"
+#endif
 
 #if MMA && __CUDA_ARCH__ >= 800
 constexpr int kThreads = 128, kQStride = DP + 8, kVStride = VP + 8;
@@ -23,21 +26,6 @@ __device__ __forceinline__ void load_key_rows(T* to, int count, const Head& head
                                               const Strides& strides, i32 key, i32 end, int cols) {
   load_rows<COLS, COLS + 8, (bool)WIDE, kThreads>(to, base, count, cols,
                                                   KeyPlaces(head, base, strides, key, end));
-}
-// c (16 rows x N) += a's rows from i on times b's rows, over COLS columns.
-template <int COLS, int N>
-__device__ __forceinline__ void multiply_rows(f32 (&c)[N / 2], const T* a, int i, const T* b) {
-#pragma unroll
-  for (int d = 0; d < COLS; d += 16) {
-    u32 left[4], right[4];
-    load_left<true>(left, a, COLS + 8, i, d);
-#pragma unroll
-    for (int j = 0; j < N / 16; ++j) {
-      load_right<true>(right, b, COLS + 8, j * 16, d);
-      multiply_add(c + j * 8, left, right[0], right[1], T{});
-      multiply_add(c + j * 8 + 4, left, right[2], right[3], T{});
-    }
-  }
 }
 #elif !MMA
 // 16 x 16 threads; a thread has rows y + 16 i and keys or columns x + 16 j.

@@ -14,7 +14,7 @@
 //variant: TT=bf16 TS=f32 MASK=0 DIM=64 V_DIM=64 GROUP=4 K_HEADS=8 SPLITS=2 WARPS=4 CLUSTER=1 KV_LEN=i64 PAST_LEN=i64 ROWS=i64 ROPE=0 HALF=0
 #include "attention_epilogue.cuh"
 #include "cluster.cuh"
-#include "decode_attention.args.cuh"
+#include "decode_attention.cuh"
 #include "rotation.cuh"
 #include "row_max.cuh"
 
@@ -24,7 +24,6 @@ constexpr int kThreads = 32 * WARPS, kHeadHalves = GROUP > 8 ? 2 : 1;
 constexpr int kResidentBlocks = WARPS > 4 ? 1 : GROUP > 8 ? 2 : 4;  // on a multiprocessor
 typedef Vec<u32, 4> Piece;                                          // eight elements
 
-__device__ inline int lane() { return threadIdx.x % 32; }
 __device__ inline int warp() { return threadIdx.x / 32; }
 
 // ---- Queries and keys: lane l has row l / 4 of eight, and of each chunk of its row a piece
@@ -92,29 +91,13 @@ __device__ __forceinline__ void Line::turn(const f32* cosines, const f32* sines)
 
 // ---- Which keys
 
-struct Token {
-  i32 split;
-  Head head;
-  Limits keys;
-  i32 own = -1;  // the key that is the token's, if its row is one of the caches
-  i64 row = -1;
-
-  __device__ Token(const DecodeAttention& d)
-      : split((i32)blockIdx.x % SPLITS),
-        head((i32)blockIdx.x / SPLITS / K_HEADS, (i32)blockIdx.x / SPLITS % K_HEADS),
-        keys(limits_of(d.attention, head.batch, 0)) {
-    const i64 at = ((const PAST_LEN*)d.attention.past_len)[head.batch];
-    i64 to = ((const ROWS*)d.rows)[head.batch];
-    if (to < 0) to += d.cache_rows;
-    if (at >= keys.first && at < keys.last && to >= 0 && to < d.cache_rows) own = (i32)at, row = to;
-  }
+struct Token : TokenOfBlock {
+  using TokenOfBlock::TokenOfBlock;
   // The warp's first key.
   __device__ i32 begin() const {
     const i32 tile = keys.first / kTile, ahead = (split - tile % SPLITS + SPLITS) % SPLITS;
     return (tile + ahead) * kTile + warp() * kKeys;
   }
-  // Is the token's key among the 16 from `key` on?
-  __device__ bool among(i32 key) const { return own >= key && own < key + kKeys; }
   __device__ bool is_of_warp() const {
     return own >= 0 && own / kTile % SPLITS == split && own / kKeys % WARPS == warp();
   }
@@ -314,7 +297,7 @@ extern "C" IN_CLUSTER __global__ void __launch_bounds__(kThreads, kResidentBlock
   };
   const auto load_values = [&](i32 from, const KeyLines& lines) {
     values.load_from(v_base, p.v_strides.step, lines, new_value,
-                     token.among(from) ? token.own - from : kKeys);
+                     token.among(from, kKeys) ? token.own - from : kKeys);
   };
   load_keys(next), load_values(key, next);
 
@@ -349,15 +332,14 @@ extern "C" IN_CLUSTER __global__ void __launch_bounds__(kThreads, kResidentBlock
           store(reinterpret_cast<u32*>(fresh + column_of(c)), own_key.chunk[c]);
           store(reinterpret_cast<u32*>((T*)d.k_next + line * DIM + column_of(c)), own_key.chunk[c]);
         }
-    for (int c = lane() * 8; c < V_DIM; c += 32 * 8)
-      store((T*)d.v_next + line * V_DIM + c, load<T, 8>(new_value + c));
+    token.append_value(d, new_value);
     __syncwarp();
   }
 
   HeadSums sums;
   next = KeyLines(p, token, key + kTile * SPLITS);
   for (; key < token.keys.last; key += kTile * SPLITS) {
-    if (token.among(key))
+    if (token.among(key, kKeys))
 #pragma unroll
       for (int h = 0; h < 2; ++h)
         if (key + 8 * h + lane() / 4 == token.own) keys[h].load_from(fresh, true);

@@ -15,7 +15,7 @@
 //variant: TT=f16 TS=f32 MASK=0 DIM=128 V_DIM=120 GROUP=8 K_HEADS=2 SPLITS=4 SEGMENTS=4 WARPS=8 OWN_SPANS=5 CLUSTER=4 KV_LEN=i64 PAST_LEN=i64 ROWS=i64 ROPE=1 HALF=24 IDS=i64 BLOCK_TABLE=i64
 #include "attention_spans.cuh"
 #include "cluster.cuh"
-#include "decode_attention.args.cuh"
+#include "decode_attention.cuh"
 #include "rotation.cuh"
 
 #if __CUDA_ARCH__ >= 800
@@ -24,7 +24,6 @@ constexpr int kThreads = 32 * WARPS, kHeadHalves = GROUP > 8 ? 2 : 1;
 constexpr int kResidentBlocks = SEGMENTS > 1 ? 1 : GROUP > 8 ? 2 : 4;  // on a multiprocessor
 static_assert(SEGMENTS == 1 || SEGMENTS * kSegment == kSpan, "a segment or a span at once");
 
-__device__ inline int lane() { return threadIdx.x % 32; }
 __device__ inline int warp() { return threadIdx.x / 32 % kWarps; }       // among those of a segment
 __device__ inline int segment() { return threadIdx.x / (32 * kWarps); }  // of those at once
 // Until all warps of the segment have come.
@@ -112,22 +111,8 @@ __device__ __forceinline__ void rotate(Line (&lines)[N], const T* const (&rows)[
 
 // ---- Which keys
 
-struct Token {
-  i32 split;
-  Head head;
-  Limits keys;
-  i32 own = -1;  // the key that is the token's, if its row is one of the caches
-  i64 row = -1;
-
-  __device__ Token(const DecodeAttention& d)
-      : split((i32)blockIdx.x % SPLITS),
-        head((i32)blockIdx.x / SPLITS / K_HEADS, (i32)blockIdx.x / SPLITS % K_HEADS),
-        keys(limits_of(d.attention, head.batch, 0)) {
-    const i64 at = ((const PAST_LEN*)d.attention.past_len)[head.batch];
-    i64 to = ((const ROWS*)d.rows)[head.batch];
-    if (to < 0) to += d.cache_rows;
-    if (at >= keys.first && at < keys.last && to >= 0 && to < d.cache_rows) own = (i32)at, row = to;
-  }
+struct Token : TokenOfBlock {
+  using TokenOfBlock::TokenOfBlock;
   // The first segment of the warp, and the one behind another. If SEGMENTS are taken at once, the block's
   // first span may begin with some that no key of is attended to.
   __device__ i32 begin() const {
@@ -145,8 +130,6 @@ struct Token {
   __device__ bool has(i32 key) const {
     return (SEGMENTS > 1 ? key - segment() * kSegment : key) < keys.last;
   }
-  // Is the token's key among the `count` from `key` on?
-  __device__ bool among(i32 key, i32 count) const { return own >= key && own < key + count; }
   __device__ bool is_of_warp() const {
     return own >= 0 && own / kSpan % SPLITS == split && own % kSegment / kKeys == warp() &&
            (SEGMENTS == 1 || own % kSpan / kSegment == segment());
@@ -363,8 +346,7 @@ extern "C" IN_CLUSTER __global__ void __launch_bounds__(kThreads, kResidentBlock
           store(reinterpret_cast<u32*>(fresh + column_of(c)), own_key.step[c]);
           store(reinterpret_cast<u32*>((T*)d.k_next + line * DIM + column_of(c)), own_key.step[c]);
         }
-    for (int c = lane() * 8; c < V_DIM; c += 32 * 8)
-      store((T*)d.v_next + line * V_DIM + c, load<T, 8>(new_value + c));
+    token.append_value(d, new_value);
     __syncwarp();
   };
 
