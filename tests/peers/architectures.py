@@ -22,14 +22,14 @@ CONVERTED = {"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemm
              "olmoe", "granitemoe", "seed_oss", "ernie4_5", "exaone4", "hunyuan_v1_dense", "gemma3", "mistral3", "qwen2_5_vl",
              "qwen3_vl", "qwen3_vl_moe", "llava", "smolvlm", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_5",
              "qwen3_5_moe", "lfm2", "lfm2_moe", "lfm2_vl", "mamba2", "granitemoehybrid", "falcon_h1", "nemotron_h", "jamba",
-             "ernie4_5_moe", "hunyuan_v1_moe", "falcon", "mpt", "bloom", "llama4_text", "dots1", "apertus"}
+             "ernie4_5_moe", "hunyuan_v1_moe", "falcon", "mpt", "bloom", "llama4_text", "dots1", "apertus", "afmoe"}
 # What GGUF has no key for.
 NOT_CONVERTED = {"llama_dynamic", "qwen2_window", "llama_head_dim", "qwen3_moe", "phi3_partial_rotary", "gemma3",
                  "gpt2_scaled", "deepseek_v3_yarn", "smollm3_window", "qwen3_moe_top1", "stablelm_parallel", "phi_norms",
                  "gpt_oss_limits", "gpt_neox_sequential", "qwen3_next_some_dense", "lfm2_biases",
                  "mamba2_limits", "granitemoehybrid_attention", "falcon_h1_norm_first", "nemotron_h_groups",
                  "ernie4_5_moe_some", "falcon_heads", "falcon_alibi", "mpt_scaled", "llama4_chunks", "llama4_top2", "dots1_window",
-                 "apertus_relu2"}
+                 "apertus_relu2", "afmoe_layers"}
 VOCAB, LENGTH = 96, 40
 SIZES = dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=112, num_hidden_layers=3, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=128, eos_token_id=1, bos_token_id=0, pad_token_id=0)
@@ -230,6 +230,11 @@ def cases():
         "persimmon": (T.PersimmonConfig(**NEOX), []),
         "persimmon_no_norms": (T.PersimmonConfig(**NEOX, qk_layernorm=False, hidden_act="gelu", tie_word_embeddings=True,
                                                  rope_parameters=YARN | dict(partial_rotary_factor=0.25)), []),
+        "afmoe": (T.AfmoeConfig(**SIZES | dict(num_hidden_layers=5), head_dim=16, num_experts=6, num_experts_per_tok=2,
+                                moe_intermediate_size=32, num_dense_layers=2, sliding_window=9, mup_enabled=True, route_scale=1.5), []),
+        "afmoe_layers": (T.AfmoeConfig(**SIZES, head_dim=24, num_experts=4, num_experts_per_tok=1, moe_intermediate_size=32,
+                                       num_shared_experts=1, num_dense_layers=0, sliding_window=7, layer_types=[full, sliding, full],
+                                       attention_bias=True, tie_word_embeddings=True, hidden_act="gelu", rope_parameters=YARN), []),
         "gemma4": (T.Gemma4TextConfig(**SIZES | GEMMA4, use_double_wide_mlp=True, final_logit_softcapping=3.0), []),
         "gemma4_moe": (T.Gemma4TextConfig(**SIZES | GEMMA4 | dict(hidden_size_per_layer_input=0, num_kv_shared_layers=0),
                                           attention_k_eq_v=True, num_global_key_value_heads=1, enable_moe_block=True, num_experts=6,

@@ -83,6 +83,8 @@ MODELS = {
     "mpt": [OTHER | dict(max_position_embeddings=None, max_seq_len=512)],
     "bloom": [OTHER | dict(max_position_embeddings=None)],
     "apertus": [dict()],
+    "afmoe": [dict(head_dim=64, num_hidden_layers=4, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=96, mup_enabled=True,
+                   sliding_window=64)],
     "qwen2_moe": [dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=96, shared_expert_intermediate_size=160)],
     "qwen3_next": [LINEAR | EXPERTS],
     "qwen3_5_text": [LINEAR, LINEAR | dict(linear_num_value_heads=2, tie_word_embeddings=True)],

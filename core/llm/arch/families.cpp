@@ -90,7 +90,8 @@ const std::vector<const Architecture*>& architectures() {
                                                        &kMinistral,
                                                        &kBioGpt,
                                                        &kXglm,
-                                                       &kPersimmon};
+                                                       &kPersimmon,
+                                                       &kAfmoe};
   return all;
 }
 

@@ -50,5 +50,6 @@ extern const Architecture kOpt, kBioGpt, kXglm;                      // opt.cpp
 extern const Architecture kLlama4;                                   // llama4.cpp
 extern const Architecture kApertus;                                  // apertus.cpp
 extern const Architecture kPersimmon;                                // persimmon.cpp
+extern const Architecture kAfmoe;                                    // afmoe.cpp
 
 }  // namespace tenon::llm

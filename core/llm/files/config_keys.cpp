@@ -144,7 +144,7 @@ class Keys {
     for (const char* type :
          {"gpt_oss", "olmo2", "olmo3", "olmoe", "exaone4", "ernie4_5", "glm4_moe",
           "hunyuan_v1_dense", "hunyuan_v1_moe", "ernie4_5_moe", "llama4_text", "apertus", "arcee",
-          "mixtral", "phi3", "ministral3", "lfm2", "lfm2_moe"})
+          "mixtral", "phi3", "ministral3", "lfm2", "lfm2_moe", "afmoe"})
       if (family_.model_type == type) return 1e-5;
     return 1e-6;
   }
@@ -268,8 +268,8 @@ class Keys {
     const bool used = family_.gguf.starts_with("qwen")
                           ? field<bool>(config_, "use_sliding_window", file_).value_or(false)
                           : true;
-    // Of Dots1, all layers or none have it: see decoder_keys.cpp.
-    if (window && used && *window > 0 && family_.gguf != "dots1")
+    // Of Dots1, all layers or none have it: see decoder_keys.cpp. AFMoE sets it with its experts.
+    if (window && used && *window > 0 && family_.gguf != "dots1" && family_.gguf != "afmoe")
       set("attention.sliding_window", *window);
     for (const char* name : {"attn_logit_softcapping", "final_logit_softcapping"}) {
       if (const auto v = field<double>(config_, name, file_))
@@ -347,7 +347,7 @@ int64_t head_size(const Json& config, const std::string& file) {
       {"qwen3_next", 256},  {"qwen3_5_text", 256}, {"qwen3_5_moe_text", 256},
       {"qwen3", 128},       {"seed_oss", 128},     {"ministral3", 128},
       {"glm", 128},         {"glm4", 128},         {"ernie4_5", 128},
-      {"llama4_text", 128}, {"gpt_oss", 64}};
+      {"llama4_text", 128}, {"afmoe", 128},        {"gpt_oss", 64}};
   const std::string type = field<std::string>(config, "model_type", file).value_or("");
   for (const auto& [name, usual] : kUsual)
     if (type == name) return usual;

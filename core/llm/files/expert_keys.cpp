@@ -132,6 +132,51 @@ void read_llama4(const FileKeys& k, Json& out) {
   out["use_qk_norm"] = k.integer("expert_count") != kNoNorms;
 }
 
+// ---- AFMoE
+
+constexpr int64_t kEvery = 4;  // layers with a full view: llama.cpp rotates nothing in these
+
+void set_afmoe(Fields& f, const Json& config, const std::string& file) {
+  const ModelConfig c = engine_config_of(config, file);
+  if (c.embed_scale == 1) f.refuse("mup_enabled", "false", "true");
+  int64_t dense = 0;
+  for (int64_t i = 0; i < c.layers; ++i) {
+    const auto at = static_cast<size_t>(i);
+    if (c.local[at] != ((i + 1) % kEvery != 0))
+      f.refuse("layer_types", "other layers",
+               "full_attention in every fourth layer, and sliding_attention in all others");
+    dense += c.sparse[at] ? 0 : 1;
+  }
+  f.set("attention.sliding_window", c.window);
+  f.set("leading_dense_block_count", dense);
+  f.set("expert_count", c.moe.experts);
+  f.set("expert_used_count", c.moe.per_token);
+  f.set("expert_shared_count", c.moe.shared_ffn / c.moe.ffn);
+  f.set("expert_feed_forward_length", c.moe.ffn);
+  f.set("expert_gating_func", 2);  // sigmoid
+  f.set_real("expert_weights_scale", c.moe.scaling);
+  f.set_flag("expert_weights_norm", true);
+}
+
+void read_afmoe(const FileKeys& k, Json& out) {
+  if (const int64_t gating = k.integer("expert_gating_func", 2); gating != 2)
+    k.refuse("expert_gating_func", std::to_string(gating) + "; expected 2, sigmoids");
+  if (k.has("expert_weights_norm") && !k.flag("expert_weights_norm"))
+    k.refuse("expert_weights_norm", "false; expected true");
+  if (const int64_t window = k.integer("attention.sliding_window"); window < 1)
+    k.refuse("attention.sliding_window", std::to_string(window) + "; expected a window");
+  if (const int64_t every = k.integer("attention.sliding_window_pattern", kEvery); every != kEvery)
+    k.refuse("attention.sliding_window_pattern", std::to_string(every) + "; expected 4");
+  out["num_dense_layers"] = k.integer("leading_dense_block_count", 0);
+  out["num_experts"] = k.integer("expert_count");
+  out["num_experts_per_tok"] = k.integer("expert_used_count");
+  out["num_shared_experts"] = k.integer("expert_shared_count");
+  out["moe_intermediate_size"] = k.integer("expert_feed_forward_length");
+  out["route_scale"] = k.has("expert_weights_scale") ? k.real("expert_weights_scale") : 1;
+  out["mup_enabled"] = true;
+  out["global_attn_every_n_layers"] = kEvery;
+}
+
 }  // namespace
 
 void set_expert_keys(Fields& f, const Family& family, const Json& config, const std::string& file) {
@@ -141,6 +186,7 @@ void set_expert_keys(Fields& f, const Family& family, const Json& config, const 
   if (family.gguf == "ernie4_5-moe") set_ernie(f, config, file);
   if (family.gguf == "hunyuan-moe") set_hunyuan(f, config, file);
   if (family.gguf == "llama4") set_llama4(f, config, file);
+  if (family.gguf == "afmoe") set_afmoe(f, config, file);
 }
 
 void read_expert_keys(const FileKeys& k, const Family& family, Json& out) {
@@ -153,11 +199,12 @@ void read_expert_keys(const FileKeys& k, const Family& family, Json& out) {
   if (family.gguf == "ernie4_5-moe") read_ernie(k, out);
   if (family.gguf == "hunyuan-moe") read_hunyuan(k, out);
   if (family.gguf == "llama4") read_llama4(k, out);
+  if (family.gguf == "afmoe") read_afmoe(k, out);
 }
 
 bool sets_own_experts(const Family& family) {
   return family.gguf == "glm4moe" || family.gguf == "dots1" || family.gguf == "ernie4_5-moe" ||
-         family.gguf == "hunyuan-moe" || family.gguf == "llama4";
+         family.gguf == "hunyuan-moe" || family.gguf == "llama4" || family.gguf == "afmoe";
 }
 
 }  // namespace tenon::llm::files

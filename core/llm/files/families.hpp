@@ -95,7 +95,8 @@ struct Family {
   bool is_gemma() const { return gguf.starts_with("gemma"); }
   // Some layers may have no experts.
   bool has_dense_layers() const {
-    return as_deepseek() || gguf == "lfm2moe" || gguf == "ernie4_5-moe" || gguf == "llama4";
+    return as_deepseek() || gguf == "lfm2moe" || gguf == "ernie4_5-moe" || gguf == "llama4" ||
+           gguf == "afmoe";
   }
   // Experts are chosen as DeepSeek does, and only layers in front have none.
   bool as_deepseek() const { return gguf == "deepseek2" || gguf == "glm4moe" || gguf == "dots1"; }

@@ -434,6 +434,26 @@ constexpr NamePair kMpt[] = {{"transformer.wte", "token_embd"},
                              {TENON_MPT "ffn.up_proj", "blk.*.ffn_up"},
                              {TENON_MPT "ffn.down_proj", "blk.*.ffn_down"}};
 
+constexpr NamePair kAfmoe[] = {
+    TENON_ENDS,
+    TENON_ATTENTION,
+    TENON_HEAD_NORMS,
+    {TENON_LAYER "self_attn.gate_proj", "blk.*.attn_gate"},
+    {TENON_LAYER "post_attention_layernorm", "blk.*.post_attention_norm"},
+    {TENON_LAYER "pre_mlp_layernorm", "blk.*.ffn_norm"},
+    {TENON_LAYER "post_mlp_layernorm", "blk.*.post_ffw_norm"},
+    {TENON_LAYER "mlp.gate_proj", "blk.*.ffn_gate", Layers::dense},
+    {TENON_LAYER "mlp.up_proj", "blk.*.ffn_up", Layers::dense},
+    {TENON_LAYER "mlp.down_proj", "blk.*.ffn_down", Layers::dense},
+    {TENON_LAYER "mlp.router.gate", "blk.*.ffn_gate_inp", Layers::sparse},
+    {TENON_LAYER "mlp.shared_experts.gate_proj", "blk.*.ffn_gate_shexp", Layers::sparse},
+    {TENON_LAYER "mlp.shared_experts.up_proj", "blk.*.ffn_up_shexp", Layers::sparse},
+    {TENON_LAYER "mlp.shared_experts.down_proj", "blk.*.ffn_down_shexp", Layers::sparse},
+    {.folder = TENON_LAYER "mlp.expert_bias",
+     .gguf = "blk.*.exp_probs_b.bias",
+     .layers = Layers::sparse,
+     .whole = true}};
+
 constexpr NamePair kApertus[] = {TENON_ENDS,
                                  {TENON_LAYER "attention_layernorm", "blk.*.attn_norm"},
                                  {TENON_LAYER "self_attn.q_proj", "blk.*.attn_q"},

@@ -121,6 +121,7 @@ TEST_SUITE("llm/files families") {
         {"lfm2_moe",
          {{"num_experts", 8}, {"layer_types", std::vector<std::string>(12, "full_attention")}}},
         {"dots1", {{"n_routed_experts", 8}, {"n_shared_experts", 1}}},
+        {"afmoe", {{"num_experts", 8}, {"mup_enabled", true}}},
         {"deepseek_v2", latent},
         {"deepseek_v3", latent}};
     constexpr std::string_view kOwnKeys[] = {

@@ -117,6 +117,24 @@ TEST_SUITE("llm/files mixed") {
     }
   }
 
+  TEST_CASE("config: AFMoE there and back, and what has no form") {
+    const Json afmoe{{"num_experts", 8},        {"num_experts_per_tok", 2},
+                     {"num_shared_experts", 1}, {"moe_intermediate_size", 32},
+                     {"num_dense_layers", 2},   {"route_scale", 2.5},
+                     {"mup_enabled", true},     {"sliding_window", 64}};
+    const Json c = there_and_back("afmoe", afmoe);
+    for (const auto& [key, value] : afmoe.items()) CHECK(c[key] == value);
+    Json absent = afmoe;
+    absent.erase("sliding_window");
+    CHECK(there_and_back("afmoe", absent)["sliding_window"] == 1024);
+    for (const Json& change :
+         {Json{{"mup_enabled", false}}, Json{{"global_attn_every_n_layers", 3}}}) {
+      Json changed = afmoe;
+      changed.update(change);
+      CHECK(refusal("afmoe", changed).find("has no form in GGUF") != std::string::npos);
+    }
+  }
+
   TEST_CASE("config: rope of Llama 4 and Apertus") {
     const Json rope{{"rope_type", "llama3"},
                     {"factor", 16.0},
