@@ -78,7 +78,7 @@ static int64_t same_of_layers(ConfigReader& r, const ModelConfig& c, std::string
 
 void read_decoder(ConfigReader& r, ModelConfig& c, const DecoderDefaults& defaults) {
   c.dim = r.size("hidden_size");
-  c.layers = r.size("num_hidden_layers", {}, 4096);
+  c.layers = r.size(defaults.layers_key, {}, 4096);
   if (defaults.ffn_list && r.has("intermediate_size") && !r.is_number("intermediate_size"))
     c.ffn = same_of_layers(r, c, "intermediate_size");
   else if (defaults.has_ffn || r.has("intermediate_size"))
@@ -157,7 +157,7 @@ void read_recurrent_layers(ConfigReader& r, ModelConfig& c, const std::string& k
 }
 
 bool read_ropes_of_types(ConfigReader& r, ModelConfig& c, double theta, double local_theta,
-                         int64_t full_dims) {
+                         int64_t full_dims, double part) {
   std::optional<ConfigReader> both = r.object("rope_parameters");
   if (!both || !(both->has("full_attention") || both->has("sliding_attention"))) return false;
   // transformers takes a rope_theta beside the objects for full_attention only.
@@ -169,11 +169,34 @@ bool read_ropes_of_types(ConfigReader& r, ModelConfig& c, double theta, double l
     if (std::optional<ConfigReader> one = both->object(key)) {
       const int64_t dims = rope->dims;
       read_rope_object(*one, *rope, c.context);
-      if (rope->dims != dims) refuse_partial(*one);
+      if (part == 0 && rope->dims != dims) refuse_partial(*one);
+      if (part > 0 && !one->has("partial_rotary_factor") && rope->type == RopeConfig::Type::plain)
+        rope->dims = static_cast<int64_t>(static_cast<double>(dims) * part);
       check_rope(*rope, one->where());
     }
   both->refuse_unread();
   return true;
+}
+
+void read_typed_ropes(ConfigReader& r, ModelConfig& c, const TypedRopes& usual) {
+  if (r.has("rope_scaling")) r.refuse("rope_scaling", "rope_parameters in its place");
+  if (r.has("rope_parameters")) {
+    if (!read_ropes_of_types(r, c, usual.theta, usual.local_theta, 0, usual.named_part))
+      r.refuse("rope_parameters", "objects 'full_attention' and 'sliding_attention'");
+    r.ignore({"rope_theta", "partial_rotary_factor"});
+    return;
+  }
+  // transformers then has these numbers, whatever stands beside them.
+  for (const auto& [key, value] :
+       {std::pair("rope_theta", usual.theta), std::pair("partial_rotary_factor", usual.part)})
+    if (r.number(key, value) != value) r.refuse(key, "rope_parameters in its place");
+  const auto dims = [&](double part) {
+    return static_cast<int64_t>(static_cast<double>(c.head_dim) * part);
+  };
+  c.rope = {.dims = dims(usual.part), .theta = usual.theta};
+  c.local_rope = {.dims = dims(usual.local_part), .theta = usual.local_theta};
+  check_rope(c.rope, r.where());
+  check_rope(c.local_rope, r.where());
 }
 
 void read_optional_window(ConfigReader& r, ModelConfig& c) {

@@ -43,6 +43,8 @@ struct MoeConfig {
   bool weigh_inputs = false;  // weights multiply what experts read, not what they give
   bool biases = false;        // of the router and the experts
   double jitter = 0;          // PhiMoE: how far scores are near each other
+  double score_cap = 0;  // Laguna: products of the router are within ±this; 0: they may be anything
+  bool average = false;  // Cohere 2: half of what the experts and the shared one give
   // If not 0: the gate is at most this, the other factor within ±this, and an expert computes
   // gate * sigmoid(gate_alpha * gate) * (1 + the other factor).
   double gate_limit = 0, gate_alpha = 1;
@@ -149,11 +151,15 @@ struct ModelConfig {
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool head_bias = false;  // PhiMoE
   bool qk_norm = false;
-  bool parallel = false;            // the MLP of a layer reads what its attention reads
-  bool two_norms = false;           // parallel parts have a norm of x each
-  bool norms_behind = false;        // OPT, HyperCLOVA X: norms behind parts
-  bool last_norm = true;            // OPT: there is a norm behind the last layer
-  int64_t embed_dim = 0;            // OPT: of embeddings, if it is not dim
+  int64_t value_dim = 0;    // MiMo: of a head of values, if it is not head_dim
+  double value_scale = 1;   // MiMo: of values
+  bool head_gates = false;  // Laguna: a gate of attention for each head, not for each number
+  std::vector<int64_t> layer_heads = {};  // Laguna: heads of each layer; empty: all have `heads`
+  bool parallel = false;                  // the MLP of a layer reads what its attention reads
+  bool two_norms = false;                 // parallel parts have a norm of x each
+  bool norms_behind = false;              // OPT, HyperCLOVA X: norms behind parts
+  bool last_norm = true;                  // OPT: there is a norm behind the last layer
+  int64_t embed_dim = 0;                  // OPT: of embeddings, if it is not dim
   int64_t zero_position = -1;       // XGLM: nothing is added at this position; negative: at none
   bool rope_interleaved = false;    // pairs of rope are neighbours in heads of q and k
   bool outputs_first = false;       // GPT-2's matrices are [outputs, inputs], not the other way
@@ -231,8 +237,9 @@ struct DecoderDefaults {
   bool tied = false;
   std::string_view activation_key = "hidden_act";  // empty: the family reads its activation
   std::string_view eps_key = "rms_norm_eps";       // empty: the file has none
-  int64_t head_dim = 0;                            // 0: hidden_size / num_attention_heads
-  bool has_ffn = true;                             // else intermediate_size may be absent: 0
+  std::string_view layers_key = "num_hidden_layers";
+  int64_t head_dim = 0;   // 0: hidden_size / num_attention_heads
+  bool has_ffn = true;    // else intermediate_size may be absent: 0
   bool ffn_list = false;  // intermediate_size may be a list of the same number for each layer
 };
 void read_decoder(ConfigReader& r, ModelConfig& c, const DecoderDefaults& defaults = {});
@@ -254,9 +261,18 @@ std::string read_activation(ConfigReader& r, std::string_view key, const std::st
 // The form of rope_parameters that has an object for each type of layer: c.rope, and c.local_rope
 // of layers with a window. False if the file has another form. theta, local_theta: of a type whose
 // object names none; a rope_theta beside rope_parameters counts more than theta.
-// full_dims: of a head of layers without a window; 0: head_dim.
+// full_dims: of a head of layers without a window; 0: head_dim. part: of a head that is rotated unless an
+// object of rope_type 'default' says otherwise; 0: models of this type rotate all of it, and a file that says
+// otherwise is refused.
 bool read_ropes_of_types(ConfigReader& r, ModelConfig& c, double theta, double local_theta,
-                         int64_t full_dims = 0);
+                         int64_t full_dims = 0, double part = 0);
+// The same of families whose files may leave rope_parameters out, and have no other form of it. part,
+// local_part: without rope_parameters; named_part: as `part` above.
+struct TypedRopes {
+  double theta = 1e4, local_theta = 1e4;
+  double part = 1, local_part = 1, named_part = 0;
+};
+void read_typed_ropes(ConfigReader& r, ModelConfig& c, const TypedRopes& usual);
 // Which layers have the window, by layer_types; without that key, by `otherwise`.
 void read_layer_types(ConfigReader& r, ModelConfig& c, bool (*otherwise)(int64_t layer));
 // Which layers are recurrent, by layer_types, where these have the name `kind` and others
@@ -279,8 +295,12 @@ struct GroupedExperts {
   // Names of keys that differ, and whether mlp_layer_types says which layers have experts.
   std::string_view experts_key = "n_routed_experts", shared_key = "n_shared_experts";
   bool by_types = false;
+  // first_k_dense_replace counts; else it must have the usual value.
+  bool counts_dense_layers = true;
 };
 void read_grouped_experts(ConfigReader& r, ModelConfig& c, const GroupedExperts& defaults);
+// Which layers have experts, by mlp_layer_types; without that key, all but `dense` ones in front.
+void read_dense_and_sparse(ConfigReader& r, ModelConfig& c, int64_t dense);
 // Gemma's keys: those of Gemma 3's ropes, and a cap, which an absent key sets and null removes.
 void read_gemma_ropes(ConfigReader& r, ModelConfig& c);
 double read_cap(ConfigReader& r, std::string_view key, double otherwise);

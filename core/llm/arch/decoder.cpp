@@ -39,9 +39,9 @@ Value decoder_attend(Step& p, const Heads& heads, int64_t layer, const std::stri
                                .window = local ? c.window : 0,
                                .chunk = local ? c.chunk : 0};
   const auto output_of = [&](Value o) {
-    const int64_t dims = c.heads * p.g.type(o).dims.back();
+    const int64_t dims = p.g.type(heads.q).dims[2] * p.g.type(o).dims.back();
     Value all = p.reshape(o, {p.s.batch, p.s.time, dims});
-    if (heads.gate) all = p.gated(heads.gate, all, "sigmoid", name + ".gated");
+    if (heads.gate) all = p.gated(heads.gate, all, heads.gate_by, name + ".gated");
     return p.project(all, name + "." + std::string(output), dims, c.dim, c.o_bias, residual);
   };
   if (p.decodes_jointly() && own_keys && !p.has_mask(how) && !heads.sinks &&

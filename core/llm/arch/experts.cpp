@@ -64,6 +64,9 @@ Value router_logits(Step& p, Value x, const ExpertNames& names) {
   Value logits = p.multiply(p.g.dtype(router) == f32 ? p.cast(flat, f32) : flat, router,
                             names.router, true, {}, {}, true);
   if (m.biases) logits = p.binary("add", logits, p.wide(names.router + ".bias", {m.experts}));
+  if (m.score_cap > 0)
+    logits = p.scaled(p.g.add(op::unary{.kind = "tanh", .x = p.scaled(logits, 1 / m.score_cap)}),
+                      m.score_cap);
   return logits;
 }
 

@@ -7,13 +7,9 @@
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {
-namespace {
 
-// mlp_layer_types, or how many layers in front have no experts.
-void read_sparse_layers(ConfigReader& r, ModelConfig& c, const GroupedExperts& defaults) {
-  const int64_t dense = r.integer("first_k_dense_replace", defaults.dense_layers);
+void read_dense_and_sparse(ConfigReader& r, ModelConfig& c, int64_t dense) {
   for (int64_t i = 0; i < c.layers; ++i) c.sparse[static_cast<size_t>(i)] = i >= dense;
-  if (!defaults.by_types) return;
   const std::vector<std::string> types = r.texts("mlp_layer_types");
   if (types.empty()) return;
   if (types.size() != c.sparse.size())
@@ -26,7 +22,15 @@ void read_sparse_layers(ConfigReader& r, ModelConfig& c, const GroupedExperts& d
   }
 }
 
-}  // namespace
+// mlp_layer_types, or how many layers in front have no experts.
+static void read_sparse_layers(ConfigReader& r, ModelConfig& c, const GroupedExperts& defaults) {
+  const int64_t dense = r.integer("first_k_dense_replace", defaults.dense_layers);
+  if (!defaults.counts_dense_layers && dense != defaults.dense_layers && !r.has("mlp_layer_types"))
+    r.refuse("first_k_dense_replace",
+             std::to_string(defaults.dense_layers) + ", or mlp_layer_types beside it");
+  if (defaults.by_types) return read_dense_and_sparse(r, c, dense);
+  for (int64_t i = 0; i < c.layers; ++i) c.sparse[static_cast<size_t>(i)] = i >= dense;
+}
 
 void read_grouped_experts(ConfigReader& r, ModelConfig& c, const GroupedExperts& defaults) {
   MoeConfig& m = c.moe;

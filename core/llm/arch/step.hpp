@@ -307,9 +307,10 @@ Value decoder_hidden(Step& step);
 struct Heads {
   Value q, k, v;  // [batch, time, heads, head_dim]
   Value qk{};     // q and k side by side, where one product made them and nothing changes them
-  bool rotated = false;  // q and k are behind rope
-  Value sinks{};         // as in attend_with_sinks()
-  Value gate{};          // its sigmoid multiplies the result, [batch, time, heads * head_dim]
+  bool rotated = false;             // q and k are behind rope
+  Value sinks{};                    // as in attend_with_sinks()
+  Value gate{};                     // multiplies the result, [batch, time, heads * head_dim]
+  std::string gate_by = "sigmoid";  // the function of the gate that does
   int64_t keys_of = -1;  // the layer whose keys and values count, in place of k and v; -1: its own
 };
 // How the attention of a family differs: the norms of heads of q and k, and names.
