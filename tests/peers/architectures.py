@@ -235,6 +235,14 @@ def cases():
         "afmoe_layers": (T.AfmoeConfig(**SIZES, head_dim=24, num_experts=4, num_experts_per_tok=1, moe_intermediate_size=32,
                                        num_shared_experts=1, num_dense_layers=0, sliding_window=7, layer_types=[full, sliding, full],
                                        attention_bias=True, tie_word_embeddings=True, hidden_act="gelu", rope_parameters=YARN), []),
+        "mimo_v2_flash": (T.MiMoV2FlashConfig(**SIZES, head_dim=24, v_head_dim=16, n_routed_experts=6, num_experts_per_tok=2,
+                                              moe_intermediate_size=32, sliding_window=9), []),
+        "mimo_v2_flash_groups": (T.MiMoV2FlashConfig(
+            **SIZES | dict(num_attention_heads=8, num_key_value_heads=1), head_dim=24, v_head_dim=32, n_routed_experts=8, n_group=4,
+            topk_group=2, num_experts_per_tok=3, moe_intermediate_size=24, norm_topk_prob=False, routed_scaling_factor=1.5,
+            attention_bias=True, attention_value_scale=None, sliding_window=7, layer_types=[sliding, full, sliding],
+            mlp_layer_types=["sparse", "dense", "sparse"], tie_word_embeddings=True, rope_parameters=dict(
+                full_attention=YARN | dict(partial_rotary_factor=0.5), sliding_attention=dict(rope_type="default", rope_theta=5e4))), []),
         "gemma4": (T.Gemma4TextConfig(**SIZES | GEMMA4, use_double_wide_mlp=True, final_logit_softcapping=3.0), []),
         "gemma4_moe": (T.Gemma4TextConfig(**SIZES | GEMMA4 | dict(hidden_size_per_layer_input=0, num_kv_shared_layers=0),
                                           attention_k_eq_v=True, num_global_key_value_heads=1, enable_moe_block=True, num_experts=6,

@@ -91,7 +91,8 @@ const std::vector<const Architecture*>& architectures() {
                                                        &kBioGpt,
                                                        &kXglm,
                                                        &kPersimmon,
-                                                       &kAfmoe};
+                                                       &kAfmoe,
+                                                       &kMimoV2};
   return all;
 }
 

@@ -51,5 +51,6 @@ extern const Architecture kLlama4;                                   // llama4.c
 extern const Architecture kApertus;                                  // apertus.cpp
 extern const Architecture kPersimmon;                                // persimmon.cpp
 extern const Architecture kAfmoe;                                    // afmoe.cpp
+extern const Architecture kMimoV2;                                   // mimo.cpp
 
 }  // namespace tenon::llm

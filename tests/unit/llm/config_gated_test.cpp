@@ -54,4 +54,52 @@ TEST_SUITE("llm/config gated") {
     CHECK(has(refused(of("afmoe", {{"num_limited_groups", 2}})), "'num_limited_groups'"));
     CHECK(has(refused(of("afmoe", {{"sliding_window", nullptr}})), "'sliding_window'"));
   }
+
+  TEST_CASE("mimo_v2_flash: heads of values, ropes, and copies of keys") {
+    ModelConfig c = parse(of("mimo_v2_flash", {{"head_dim", 192}}));
+    CHECK(c.value_dim == 128);
+    CHECK(c.value_scale == 0.707);
+    CHECK(c.rope.dims == 64);
+    CHECK(c.rope.theta == 5e6);
+    CHECK(c.local_rope.theta == 1e4);
+    CHECK(c.window == 129);
+    CHECK(c.local == Flags{false, true, true, true, true, false});
+    CHECK(c.sparse == Flags{false, true, true, true, true, true});
+    const auto mimo = [](const Json& more) {
+      return of("mimo_v2_flash", with({{"head_dim", 24}}, more));
+    };
+    c = parse(mimo({{"attention_value_scale", nullptr},
+                    {"sliding_window_size", 8},
+                    {"sliding_window", 5},
+                    {"num_local_experts", 12},
+                    {"routed_scaling_factor", nullptr},
+                    {"swa_num_key_value_heads", 4},
+                    {"hybrid_layer_pattern", {0, 1, 1, 1, 1, 0}},
+                    {"n_shared_experts", nullptr}}));
+    CHECK(c.value_scale == 1);
+    CHECK(c.window == 9);
+    CHECK(c.moe.experts == 12);
+    const Json plain{{"rope_type", "default"}, {"rope_theta", 3e4}};
+    const Json half = with(plain, {{"partial_rotary_factor", 0.5}});
+    const Json ropes{{"full_attention", half}, {"sliding_attention", plain}};
+    c = parse(mimo({{"rope_parameters", ropes}}));
+    CHECK(c.rope.dims == 12);
+    CHECK(c.local_rope.dims == 8);
+    const Json wrong{{"rope_parameters", plain},
+                     {"rope_theta", 1e4},
+                     {"swa_rope_theta", 1e5},
+                     {"partial_rotary_factor", 0.5},
+                     {"num_key_value_heads", 8},
+                     {"n_shared_experts", 1},
+                     {"first_k_dense_replace", 2},
+                     {"swa_num_key_value_heads", 2},
+                     {"swa_v_head_dim", 64},
+                     {"layernorm_epsilon", 1e-6},
+                     {"moe_layer_freq", {0, 1, 1, 1, 1, 0}},
+                     {"add_full_attention_sink_bias", true}};
+    for (const auto& [key, value] : wrong.items()) {
+      CAPTURE(key);
+      CHECK(has(refused(mimo({{key, value}})), ("'" + key + "'").c_str()));
+    }
+  }
 }

@@ -156,7 +156,8 @@ TEST_SUITE("llm/files families") {
                                             "ministral",
                                             "biogpt",
                                             "xglm",
-                                            "persimmon"};
+                                            "persimmon",
+                                            "mimo_v2_flash"};
     int compared = 0;
     for (const Architecture* a : architectures()) {
       const std::string type(a->model_type);
