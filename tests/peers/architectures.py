@@ -243,6 +243,15 @@ def cases():
             attention_bias=True, attention_value_scale=None, sliding_window=7, layer_types=[sliding, full, sliding],
             mlp_layer_types=["sparse", "dense", "sparse"], tie_word_embeddings=True, rope_parameters=dict(
                 full_attention=YARN | dict(partial_rotary_factor=0.5), sliding_attention=dict(rope_type="default", rope_theta=5e4))), []),
+        "laguna": (T.LagunaConfig(**SIZES | dict(num_hidden_layers=4), head_dim=16, num_experts=6, num_experts_per_tok=2,
+                                  moe_intermediate_size=32, shared_expert_intermediate_size=48, sliding_window=9,
+                                  num_attention_heads_per_layer=[4, 6, 2, 4], layer_types=[full, sliding, sliding, full]), []),
+        "laguna_elements": (T.LagunaConfig(
+            **SIZES, head_dim=24, num_experts=4, num_experts_per_tok=1, moe_intermediate_size=24, shared_expert_intermediate_size=32,
+            gating="per-element", sliding_window=7, layer_types=[sliding, full, sliding], attention_bias=True, moe_routed_scaling_factor=2.5,
+            mlp_layer_types=["sparse", "dense", "sparse"], moe_router_logit_softcapping=0.7, tie_word_embeddings=True,
+            rope_parameters=dict(full_attention=YARN | dict(partial_rotary_factor=0.5, attention_factor=1.3),
+                                 sliding_attention=dict(rope_type="default", rope_theta=5e4))), []),
         "gemma4": (T.Gemma4TextConfig(**SIZES | GEMMA4, use_double_wide_mlp=True, final_logit_softcapping=3.0), []),
         "gemma4_moe": (T.Gemma4TextConfig(**SIZES | GEMMA4 | dict(hidden_size_per_layer_input=0, num_kv_shared_layers=0),
                                           attention_k_eq_v=True, num_global_key_value_heads=1, enable_moe_block=True, num_experts=6,

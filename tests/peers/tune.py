@@ -25,6 +25,10 @@ STEPS, BATCH, ACCUMULATE, LENGTH, WARMUP, RATE, DECAY, CLIP = 5, 2, 2, 24, 2, 1e
 RANK, ALPHA = 4, 8
 TEXT = ("Gradients of a loss tell each number of an adapter which way to go; a step goes a little way. " * 4)[:300]
 M64 = (1 << 64) - 1
+# What transformers calls modules of Hy3, Laguna and EXAONE 3, and their files call them.
+RENAMED = [(".shared_experts.", ".shared_mlp."), (".shared_experts.", ".shared_expert."), ("model.layers.", "transformer.h."),
+           (".self_attn.", ".attn.attention."), (".o_proj", ".out_proj"), (".gate_proj", ".c_fc_0"), (".up_proj", ".c_fc_1"),
+           (".down_proj", ".c_proj")]
 
 
 def mix(seed, counter):
@@ -62,6 +66,9 @@ def place_of(module, parameters):
         module = next(p + module.removeprefix("model.") for p in ("model.", "model.language_model.", "language_model.model.",
                                                                   "model.text_model.")
                       if any(n.startswith(p + "layers.") for n in parameters))
+    if module + ".weight" not in parameters:
+        for theirs, ours in RENAMED:
+            module = module.replace(ours, theirs)
     if module + ".weight" in parameters:
         return module + ".weight", ...
     mlp, _, which = module.rpartition(".")

@@ -92,7 +92,8 @@ const std::vector<const Architecture*>& architectures() {
                                                        &kXglm,
                                                        &kPersimmon,
                                                        &kAfmoe,
-                                                       &kMimoV2};
+                                                       &kMimoV2,
+                                                       &kLaguna};
   return all;
 }
 

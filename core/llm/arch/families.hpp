@@ -52,5 +52,6 @@ extern const Architecture kApertus;                                  // apertus.
 extern const Architecture kPersimmon;                                // persimmon.cpp
 extern const Architecture kAfmoe;                                    // afmoe.cpp
 extern const Architecture kMimoV2;                                   // mimo.cpp
+extern const Architecture kLaguna;                                   // laguna.cpp
 
 }  // namespace tenon::llm

@@ -102,4 +102,37 @@ TEST_SUITE("llm/config gated") {
       CHECK(has(refused(mimo({{key, value}})), ("'" + key + "'").c_str()));
     }
   }
+
+  TEST_CASE("laguna: heads of each layer, kinds of gates, ropes") {
+    ModelConfig c = parse(of("laguna", Json::object()));
+    CHECK(c.layer_heads == std::vector<int64_t>(6, 8));
+    CHECK(c.head_gates);
+    CHECK(c.rope.dims == 8);
+    CHECK(c.local_rope.dims == 16);
+    CHECK(c.sparse == Flags{false, true, true, true, true, true});
+    CHECK(c.moe.score_cap == 0);
+    c = parse(of("laguna", {{"num_attention_heads_per_layer", {8, 4, 4, 2, 6, 10}},
+                            {"gating", "per-element"},
+                            {"mlp_only_layers", {0}},
+                            {"moe_router_logit_softcapping", 2.0}}));
+    CHECK(c.layer_heads[5] == 10);
+    CHECK_FALSE(c.head_gates);
+    CHECK(c.moe.score_cap == 2);
+    const Json wrong{{"num_attention_heads_per_layer", {8, 8}},
+                     {"gating", false},
+                     {"mlp_only_layers", {1}},
+                     {"rope_theta", 1e4},
+                     {"moe_router_logit_softcapping", -1.0},
+                     {"moe_apply_router_weight_on_input", true},
+                     {"norm_topk_prob", false}};
+    for (const auto& [key, value] : wrong.items()) {
+      CAPTURE(key);
+      CHECK(has(refused(of("laguna", {{key, value}})), ("'" + key + "'").c_str()));
+    }
+    CHECK(has(refused(of("laguna", {{"num_attention_heads_per_layer", {8, 8, 8, 8, 8, 3}}})),
+              "'num_attention_heads_per_layer'"));
+    const Json types(std::vector<std::string>(6, "sliding_attention"));
+    CHECK(has(refused(of("laguna", {{"layer_types", types}, {"sliding_window", nullptr}})),
+              "'sliding_window'"));
+  }
 }

@@ -157,7 +157,8 @@ TEST_SUITE("llm/files families") {
                                             "biogpt",
                                             "xglm",
                                             "persimmon",
-                                            "mimo_v2_flash"};
+                                            "mimo_v2_flash",
+                                            "laguna"};
     int compared = 0;
     for (const Architecture* a : architectures()) {
       const std::string type(a->model_type);
