@@ -235,6 +235,9 @@ def cases():
         "afmoe_layers": (T.AfmoeConfig(**SIZES, head_dim=24, num_experts=4, num_experts_per_tok=1, moe_intermediate_size=32,
                                        num_shared_experts=1, num_dense_layers=0, sliding_window=7, layer_types=[full, sliding, full],
                                        attention_bias=True, tie_word_embeddings=True, hidden_act="gelu", rope_parameters=YARN), []),
+        "cwm": (T.CwmConfig(**SIZES | dict(num_hidden_layers=5), head_dim=16, sliding_window=9), []),
+        "cwm_layers": (T.CwmConfig(**SIZES, head_dim=24, sliding_window=7, layer_types=[sliding, sliding, full], mlp_bias=True,
+                                   tie_word_embeddings=True, hidden_act="gelu", rope_parameters=YARN), []),
         "mimo_v2_flash": (T.MiMoV2FlashConfig(**SIZES, head_dim=24, v_head_dim=16, n_routed_experts=6, num_experts_per_tok=2,
                                               moe_intermediate_size=32, sliding_window=9), []),
         "mimo_v2_flash_groups": (T.MiMoV2FlashConfig(

@@ -93,7 +93,8 @@ const std::vector<const Architecture*>& architectures() {
                                                        &kPersimmon,
                                                        &kAfmoe,
                                                        &kMimoV2,
-                                                       &kLaguna};
+                                                       &kLaguna,
+                                                       &kCwm};
   return all;
 }
 

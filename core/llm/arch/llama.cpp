@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Llama 2 and 3, Mistral, which adds a window, Ministral, where some layers have it, and Ministral 3,
 // which scales queries by their position; Seed-OSS, which differs by its biases; InternLM 3, and
-// Helium, which rotates neighbours.
+// Helium, which rotates neighbours; CWM, where every fourth layer has no window.
 #include <algorithm>
 
 #include "llm/arch/families.hpp"
@@ -63,6 +63,28 @@ void read_helium(ConfigReader& r, ModelConfig& c) {
   c.mlp_bias = r.flag("mlp_bias", false);
 }
 
+void read_cwm(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c, {.norm_eps = 1e-5, .head_dim = 128});
+  if (r.has("rope_parameters") || r.has("rope_scaling")) {
+    c.rope = read_rope(r, c.head_dim, c.context, 1e6);
+  } else {
+    // transformers then has these numbers, whatever stands beside them.
+    if (r.positive("rope_theta", 1e6) != 1e6)
+      r.refuse("rope_theta", "1000000, or rope_parameters beside it");
+    c.rope = {.type = RopeConfig::Type::llama3,
+              .dims = c.head_dim,
+              .theta = 1e6,
+              .factor = 16,
+              .original_context = 8192};
+    check_rope(c.rope, r.where());
+  }
+  r.expect("attention_bias", false);
+  c.mlp_bias = r.flag("mlp_bias", false);
+  c.window = r.size("sliding_window", 8192, int64_t{1} << 30);
+  read_layer_types(r, c, [](int64_t layer) { return layer % 4 != 0; });
+  if (c.end_tokens.empty()) c.end_tokens = {128001, 128008, 128009};
+}
+
 void read_ministral3(ConfigReader& r, ModelConfig& c) {
   read_decoder(r, c, {.norm_eps = 1e-5, .head_dim = 128});
   // transformers would scale the embedding of a file that says nothing.
@@ -87,6 +109,8 @@ const Architecture kInternLm3 = {"internlm3",       "InternLM3ForCausalLM", read
                                  "LlamaForCausalLM"};
 const Architecture kHelium = {"helium",       "HeliumForCausalLM", read_helium,
                               decoder_hidden, decoder_norm,        decoder_head};
+const Architecture kCwm = {"cwm",          "CwmForCausalLM", read_cwm,
+                           decoder_hidden, decoder_norm,     decoder_head};
 const Architecture kMinistral3 = {"ministral3",    "Ministral3ForCausalLM",
                                   read_ministral3, decoder_hidden,
                                   decoder_norm,    decoder_head};

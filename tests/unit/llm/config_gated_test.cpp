@@ -135,4 +135,19 @@ TEST_SUITE("llm/config gated") {
     CHECK(has(refused(of("laguna", {{"layer_types", types}, {"sliding_window", nullptr}})),
               "'sliding_window'"));
   }
+
+  TEST_CASE("cwm: windows but in every fourth layer, rope that files leave out") {
+    ModelConfig c = parse(of("cwm", Json::object()));
+    CHECK(c.local == Flags{false, true, true, true, false, true});
+    CHECK(c.rope.type == RopeConfig::Type::llama3);
+    CHECK(c.rope.factor == 16);
+    CHECK(c.end_tokens == std::vector<int64_t>{128001, 128008, 128009});
+    const Json linear{{"type", "linear"}, {"factor", 2.0}};
+    c = parse(of("cwm", {{"rope_theta", 5e5}, {"rope_scaling", linear}, {"eos_token_id", 7}}));
+    CHECK(c.rope.theta == 5e5);
+    CHECK(c.rope.type == RopeConfig::Type::linear);
+    CHECK(c.end_tokens == std::vector<int64_t>{7});
+    CHECK(has(refused(of("cwm", {{"rope_theta", 5e5}})), "'rope_theta'"));
+    CHECK(has(refused(of("cwm", {{"attention_bias", true}})), "'attention_bias'"));
+  }
 }

@@ -158,7 +158,8 @@ TEST_SUITE("llm/files families") {
                                             "xglm",
                                             "persimmon",
                                             "mimo_v2_flash",
-                                            "laguna"};
+                                            "laguna",
+                                            "cwm"};
     int compared = 0;
     for (const Architecture* a : architectures()) {
       const std::string type(a->model_type);
