@@ -238,6 +238,11 @@ def cases():
         "cwm": (T.CwmConfig(**SIZES | dict(num_hidden_layers=5), head_dim=16, sliding_window=9), []),
         "cwm_layers": (T.CwmConfig(**SIZES, head_dim=24, sliding_window=7, layer_types=[sliding, sliding, full], mlp_bias=True,
                                    tie_word_embeddings=True, hidden_act="gelu", rope_parameters=YARN), []),
+        "hy_v3": (T.HYV3Config(**SIZES, head_dim=16, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=32), []),
+        "hy_v3_biases": (T.HYV3Config(**SIZES, head_dim=24, num_experts=4, num_experts_per_tok=1, moe_intermediate_size=32,
+                                      num_shared_experts=2, mlp_layer_types=["sparse", "dense", "sparse"], attention_bias=True,
+                                      mlp_bias=True, tie_word_embeddings=True, router_scaling_factor=1.5, rope_parameters=YARN), []),
+        "hy_v3_joint": (T.HYV3Config(**SIZES, head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24), []),
         "mimo_v2_flash": (T.MiMoV2FlashConfig(**SIZES, head_dim=24, v_head_dim=16, n_routed_experts=6, num_experts_per_tok=2,
                                               moe_intermediate_size=32, sliding_window=9), []),
         "mimo_v2_flash_groups": (T.MiMoV2FlashConfig(

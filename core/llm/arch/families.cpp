@@ -94,7 +94,8 @@ const std::vector<const Architecture*>& architectures() {
                                                        &kAfmoe,
                                                        &kMimoV2,
                                                        &kLaguna,
-                                                       &kCwm};
+                                                       &kCwm,
+                                                       &kHyV3};
   return all;
 }
 

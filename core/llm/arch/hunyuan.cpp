@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hunyuan: norms of q and k behind rope, whose base grows with a fixed alpha; with experts, too,
-// and one that all tokens use.
+// and one that all tokens use. Hy3: norms of q and k in front of rope, and experts by sigmoids.
 #include <cmath>
 
 #include "llm/arch/families.hpp"
@@ -81,6 +81,41 @@ void read_moe(ConfigReader& r, ModelConfig& c) {
             "capacity_factor"});
 }
 
+// Keys that files of the model's authors have, and transformers does not read, name what all of these models
+// have.
+void read_v3(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c, {.norm_eps = 1e-5, .head_dim = 128});
+  c.rope = read_rope(r, c.head_dim, c.context, 11158840);
+  c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
+  c.mlp_bias = r.flag("mlp_bias", false);
+  c.qk_norm = true;
+  read_grouped_experts(r, c,
+                       {.experts = 192,
+                        .per_token = 8,
+                        .shared = 1,
+                        .ffn = 1536,
+                        .dense_layers = 1,
+                        .normalize = true,
+                        .experts_key = r.has("num_experts") ? "num_experts" : "num_local_experts",
+                        .shared_key = "num_shared_experts",
+                        .by_types = true,
+                        .counts_dense_layers = false});
+  MoeConfig& m = c.moe;
+  if (m.shared_ffn == 0) r.refuse("num_shared_experts", "1 to 64");
+  if (m.groups != 1) r.refuse("n_group", "1");
+  if (m.scaling != 1) r.refuse("routed_scaling_factor", "router_scaling_factor in its place");
+  m.scaling = r.positive("router_scaling_factor", 2.826);
+  for (const char* key : {"norm_topk_prob", "route_norm", "qk_norm", "moe_router_use_sigmoid",
+                          "moe_router_enable_expert_bias"})
+    r.expect(key, true);
+  if (r.size("expert_hidden_dim", m.ffn) != m.ffn)
+    r.refuse("expert_hidden_dim", "the value of moe_intermediate_size");
+  // Layers that predict further tokens.
+  c.extra_layers = r.integer("num_nextn_predict_layers", 1);
+  r.ignore({"enable_moe_fp32_combine", "enable_attention_fp32_softmax", "enable_lm_head_fp32",
+            "use_grouped_mm", "eod_token_id"});
+}
+
 Value attention(Step& p, Value normed, int64_t layer, const std::string& name, Value residual) {
   return decoder_attention(
       p, normed, layer, name, residual,
@@ -93,13 +128,28 @@ Value mixture(Step& p, Value normed, int64_t, const std::string& layer_name, Val
                  decoder_mlp(p, normed, name + ".shared_mlp", p.c.moe.shared_ffn, residual));
 }
 
+Value v3_feed_forward(Step& p, Value normed, int64_t layer, const std::string& layer_name,
+                      Value residual) {
+  const ModelConfig& c = p.c;
+  const std::string name = layer_name + ".mlp";
+  if (!c.sparse[static_cast<size_t>(layer)]) return decoder_mlp(p, normed, name, c.ffn, residual);
+  return experts(p, normed,
+                 {.router = name + ".router.gate",
+                  .experts = name + ".experts",
+                  .correction = name + ".expert_bias"},
+                 decoder_mlp(p, normed, name + ".shared_mlp", c.moe.shared_ffn, residual));
+}
+
 Value hidden(Step& p) { return decoder_layers(p, attention, decoder_feed_forward); }
+Value v3_hidden(Step& p) { return decoder_layers(p, decoder_attention, v3_feed_forward); }
 Value moe_hidden(Step& p) { return decoder_layers(p, attention, mixture); }
 
 }  // namespace
 
 const Architecture kHunyuan = {
     "hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", read, hidden, decoder_norm, decoder_head};
+const Architecture kHyV3 = {"hy_v3",   "HYV3ForCausalLM", read_v3,
+                            v3_hidden, decoder_norm,      decoder_head};
 const Architecture kHunyuanMoe = {
     "hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", read_moe, moe_hidden, decoder_norm, decoder_head};
 

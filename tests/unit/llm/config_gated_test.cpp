@@ -150,4 +150,31 @@ TEST_SUITE("llm/config gated") {
     CHECK(has(refused(of("cwm", {{"rope_theta", 5e5}})), "'rope_theta'"));
     CHECK(has(refused(of("cwm", {{"attention_bias", true}})), "'attention_bias'"));
   }
+
+  TEST_CASE("hy_v3: experts, and names that the authors' files have") {
+    ModelConfig c = parse(of("hy_v3", {{"num_local_experts", 12}}));
+    CHECK(c.moe.experts == 12);
+    CHECK(c.moe.scaling == 2.826);
+    CHECK(c.moe.shared_ffn == 1536);
+    CHECK(c.moe.normalize);
+    CHECK(c.rope.theta == 11158840);
+    CHECK_FALSE(c.sparse[0]);
+    CHECK(c.extra_layers == 1);
+    c = parse(of("hy_v3", {{"route_norm", true},
+                           {"moe_router_use_sigmoid", true},
+                           {"expert_hidden_dim", 1536},
+                           {"first_k_dense_replace", 1},
+                           {"enable_lm_head_fp32", true},
+                           {"num_nextn_predict_layers", 0}}));
+    CHECK(c.moe.experts == 192);
+    CHECK(c.extra_layers == 0);
+    const Json wrong{
+        {"num_shared_experts", 0},   {"n_group", 2},     {"routed_scaling_factor", 2.0},
+        {"norm_topk_prob", false},   {"qk_norm", false}, {"expert_hidden_dim", 8},
+        {"first_k_dense_replace", 2}};
+    for (const auto& [key, value] : wrong.items()) {
+      CAPTURE(key);
+      CHECK(has(refused(of("hy_v3", {{key, value}})), ("'" + key + "'").c_str()));
+    }
+  }
 }

@@ -159,7 +159,8 @@ TEST_SUITE("llm/files families") {
                                             "persimmon",
                                             "mimo_v2_flash",
                                             "laguna",
-                                            "cwm"};
+                                            "cwm",
+                                            "hy_v3"};
     int compared = 0;
     for (const Architecture* a : architectures()) {
       const std::string type(a->model_type);
