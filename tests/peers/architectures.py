@@ -243,6 +243,13 @@ def cases():
                                       num_shared_experts=2, mlp_layer_types=["sparse", "dense", "sparse"], attention_bias=True,
                                       mlp_bias=True, tie_word_embeddings=True, router_scaling_factor=1.5, rope_parameters=YARN), []),
         "hy_v3_joint": (T.HYV3Config(**SIZES, head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24), []),
+        "cohere2_moe": (T.Cohere2MoeConfig(**SIZES | dict(num_hidden_layers=6), head_dim=16, sliding_window=9, logit_scale=0.5,
+                                           num_experts=6, rms_norm_eps=1e-6, expert_selection_fn="sigmoid", norm_topk_prob=False,
+                                           first_k_dense_replace=1, prefix_dense_intermediate_size=96), []),
+        "cohere2_moe_shared": (T.Cohere2MoeConfig(**SIZES | dict(num_hidden_layers=4), head_dim=24, sliding_window=7, logit_scale=0.5,
+                                                  num_experts=4, num_experts_per_tok=3, num_shared_experts=2, attention_bias=True,
+                                                  mlp_layer_types=["sparse", "dense", "dense", "sparse"], tie_word_embeddings=False,
+                                                  layer_types=[sliding, full, sliding, full], prefix_dense_sliding_window_pattern=2), []),
         "mimo_v2_flash": (T.MiMoV2FlashConfig(**SIZES, head_dim=24, v_head_dim=16, n_routed_experts=6, num_experts_per_tok=2,
                                               moe_intermediate_size=32, sliding_window=9), []),
         "mimo_v2_flash_groups": (T.MiMoV2FlashConfig(

@@ -95,7 +95,8 @@ const std::vector<const Architecture*>& architectures() {
                                                        &kMimoV2,
                                                        &kLaguna,
                                                        &kCwm,
-                                                       &kHyV3};
+                                                       &kHyV3,
+                                                       &kCohere2Moe};
   return all;
 }
 

@@ -30,7 +30,7 @@ extern const Architecture kGraniteMoeShared, kHyperClovaX;           // granite.
 extern const Architecture kSmolLm3;                                  // smollm.cpp
 extern const Architecture kOlmo, kOlmo2, kOlmo3, kOlmoe, kFlexOlmo;  // olmo.cpp
 extern const Architecture kMamba, kMamba2, kFalconMamba;             // mamba.cpp
-extern const Architecture kCohere, kCohere2;                         // cohere.cpp
+extern const Architecture kCohere, kCohere2, kCohere2Moe;            // cohere.cpp
 extern const Architecture kStableLm;                                 // stablelm.cpp
 extern const Architecture kStarcoder2, kNemotron, kArcee, kJais2;    // starcoder.cpp
 extern const Architecture kGlm, kGlm4, kGlm4Moe, kDots1;             // glm.cpp

@@ -177,4 +177,39 @@ TEST_SUITE("llm/config gated") {
       CHECK(has(refused(of("hy_v3", {{key, value}})), ("'" + key + "'").c_str()));
     }
   }
+
+  TEST_CASE("cohere2_moe: norms, scores, and rope of the layers in front") {
+    ModelConfig c = parse(of("cohere2_moe", {{"first_k_dense_replace", 2}}));
+    CHECK(c.norm == Norm::layer);
+    CHECK(c.local == Flags{false, false, true, true, true, false});
+    CHECK(c.no_rope == Flags{false, false, false, false, false, true});
+    CHECK(c.sparse == Flags{false, false, true, true, true, true});
+    CHECK(c.moe.score == "softmax");
+    CHECK(c.moe.shared_ffn == 0);
+    CHECK_FALSE(c.moe.average);
+    c = parse(of("cohere2_moe", {{"rms_norm_eps", 1e-6},
+                                 {"first_k_dense_replace", 2},
+                                 {"prefix_dense_sliding_window_pattern", 2},
+                                 {"prefix_dense_intermediate_size", 200},
+                                 {"expert_selection_fn", "sigmoid"},
+                                 {"norm_topk_prob", false},
+                                 {"num_shared_experts", 2}}));
+    CHECK(c.norm == Norm::rms);
+    CHECK(c.norm_eps == 1e-6);
+    CHECK(c.no_rope == Flags{false, true, false, false, false, true});
+    CHECK(c.ffn == 200);
+    CHECK(c.moe.ffn == 112);
+    CHECK(c.moe.shared_ffn == 224);
+    CHECK(c.moe.average);
+    CHECK_FALSE(c.moe.normalize);
+    const Json linear{{"type", "linear"}, {"factor", 2.0}};
+    const Json wrong{{"rope_scaling", linear},
+                     {"expert_selection_fn", "tanh"},
+                     {"shared_expert_combination_strategy", "max"},
+                     {"use_qk_norm", true}};
+    for (const auto& [key, value] : wrong.items()) {
+      CAPTURE(key);
+      CHECK(has(refused(of("cohere2_moe", {{key, value}})), ("'" + key + "'").c_str()));
+    }
+  }
 }

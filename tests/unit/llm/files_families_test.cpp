@@ -160,7 +160,8 @@ TEST_SUITE("llm/files families") {
                                             "mimo_v2_flash",
                                             "laguna",
                                             "cwm",
-                                            "hy_v3"};
+                                            "hy_v3",
+                                            "cohere2_moe"};
     int compared = 0;
     for (const Architecture* a : architectures()) {
       const std::string type(a->model_type);
