@@ -78,7 +78,7 @@ bool is_harmless_tensor(const std::string& name, const ModelConfig& c) {
       if (text_tensor(name).starts_with("model.layers." + std::to_string(i) + ".self_attn." + part))
         return true;
   // Layers that predict further tokens.
-  if (type == "exaone_moe" && name.starts_with("mtp.")) return true;
+  if ((type == "exaone_moe" || type == "mellum") && name.starts_with("mtp.")) return true;
   if (type == "mimo_v2_flash" && name.starts_with("model.mtp.")) return true;
   if (type == "nemotron_h" && name.starts_with("mtp.")) return true;
   if (type == "ernie4_5_moe" && name.starts_with("model.mtp_")) return true;

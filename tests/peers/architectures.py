@@ -267,6 +267,13 @@ def cases():
             mlp_layer_types=["sparse", "dense", "sparse"], moe_router_logit_softcapping=0.7, tie_word_embeddings=True,
             rope_parameters=dict(full_attention=YARN | dict(partial_rotary_factor=0.5, attention_factor=1.3),
                                  sliding_attention=dict(rope_type="default", rope_theta=5e4))), []),
+        "mellum": (T.MellumConfig(**SIZES, head_dim=16, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=32, sliding_window=9,
+                                  layer_types=[sliding, full, sliding]), []),
+        "mellum_layers": (T.MellumConfig(**SIZES, head_dim=24, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24,
+                                         sliding_window=7, layer_types=[full, sliding, sliding], norm_topk_prob=False,
+                                         mlp_layer_types=["sparse", "dense", "sparse"], attention_bias=True, tie_word_embeddings=True,
+                                         rope_parameters=dict(full_attention=YARN, sliding_attention=dict(
+                                             rope_type="default", rope_theta=5e4))), []),
         "gemma4": (T.Gemma4TextConfig(**SIZES | GEMMA4, use_double_wide_mlp=True, final_logit_softcapping=3.0), []),
         "gemma4_moe": (T.Gemma4TextConfig(**SIZES | GEMMA4 | dict(hidden_size_per_layer_input=0, num_kv_shared_layers=0),
                                           attention_k_eq_v=True, num_global_key_value_heads=1, enable_moe_block=True, num_experts=6,

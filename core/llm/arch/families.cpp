@@ -96,7 +96,8 @@ const std::vector<const Architecture*>& architectures() {
                                                        &kLaguna,
                                                        &kCwm,
                                                        &kHyV3,
-                                                       &kCohere2Moe};
+                                                       &kCohere2Moe,
+                                                       &kMellum};
   return all;
 }
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Qwen2 (biases of q, k and v), Qwen3 (norms of q and k), and their mixtures of experts.
+// Qwen2 (biases of q, k and v), Qwen3 (norms of q and k), and their mixtures of experts. Mellum 2: Qwen3
+// with experts, and layers with a window and a rope of their own.
+#include <algorithm>
+
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {
@@ -44,6 +47,25 @@ void read_qwen2_moe(ConfigReader& r, ModelConfig& c) {
   c.moe.shared_gate = true;
 }
 
+void read_mellum(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c, {.head_dim = 128});
+  read_typed_ropes(r, c, {.theta = 5e5, .local_theta = 1e4});
+  c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
+  c.qk_norm = true;
+  read_layer_types(r, c, [](int64_t) { return false; });
+  if (r.is_null("sliding_window") && std::ranges::find(c.local, true) != c.local.end())
+    r.refuse("sliding_window", "a size, as some layers have a window");
+  c.window = r.size("sliding_window", 1024, int64_t{1} << 30);
+  read_qwen_experts(r, c, {.experts = 64, .per_token = 8, .ffn = 896, .normalize = true});
+  if (std::ranges::find(c.sparse, false) != c.sparse.end())
+    r.refuse(r.integers("mlp_only_layers").empty() ? "decoder_sparse_step" : "mlp_only_layers",
+             "mlp_layer_types in its place");
+  read_dense_and_sparse(r, c, 0);
+  // Of layers that predict further tokens, and what transformers does not read.
+  r.ignore({"num_nextn_predict_layers", "num_mtp_layers", "mtp_layer_types", "mtp_mlp_layer_types",
+            "use_sliding_window", "max_window_layers"});
+}
+
 }  // namespace
 
 void read_qwen_experts(ConfigReader& r, ModelConfig& c, const QwenExperts& defaults) {
@@ -67,6 +89,8 @@ const Architecture kQwen3 = {"qwen3",        "Qwen3ForCausalLM", read_qwen3,
                              decoder_hidden, decoder_norm,       decoder_head};
 const Architecture kQwen3Moe = {"qwen3_moe",    "Qwen3MoeForCausalLM", read_qwen3_moe,
                                 decoder_hidden, decoder_norm,          decoder_head};
+const Architecture kMellum = {"mellum",       "MellumForCausalLM", read_mellum,
+                              decoder_hidden, decoder_norm,        decoder_head};
 const Architecture kQwen2Moe = {"qwen2_moe",    "Qwen2MoeForCausalLM", read_qwen2_moe,
                                 decoder_hidden, decoder_norm,          decoder_head};
 

@@ -212,4 +212,23 @@ TEST_SUITE("llm/config gated") {
       CHECK(has(refused(of("cohere2_moe", {{key, value}})), ("'" + key + "'").c_str()));
     }
   }
+
+  TEST_CASE("mellum: a rope for each type of layer, and layers without experts") {
+    const std::vector<std::string> mlps = {"dense",  "sparse", "sparse",
+                                           "sparse", "sparse", "dense"};
+    ModelConfig c = parse(of("mellum", {{"mlp_layer_types", mlps}, {"num_local_experts", 8}}));
+    CHECK(c.sparse == Flags{false, true, true, true, true, false});
+    CHECK(c.moe.experts == 8);
+    CHECK(c.moe.normalize);
+    CHECK(c.rope.theta == 5e5);
+    CHECK(c.local_rope.theta == 1e4);
+    CHECK_FALSE(c.local[0]);
+    CHECK(parse(of("mellum", Json::object())).sparse[0]);
+    const Json part{{"rope_type", "default"}, {"partial_rotary_factor", 0.5}};
+    CHECK(has(refused(of("mellum", {{"rope_parameters", {{"full_attention", part}}}})),
+              "'partial_rotary_factor'"));
+    CHECK(has(refused(of("mellum", {{"rope_theta", 1e4}})), "'rope_theta'"));
+    CHECK(has(refused(of("mellum", {{"mlp_only_layers", {1}}})), "'mlp_only_layers'"));
+    CHECK(has(refused(of("mellum", {{"decoder_sparse_step", 2}})), "'decoder_sparse_step'"));
+  }
 }

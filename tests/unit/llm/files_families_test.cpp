@@ -161,7 +161,8 @@ TEST_SUITE("llm/files families") {
                                             "laguna",
                                             "cwm",
                                             "hy_v3",
-                                            "cohere2_moe"};
+                                            "cohere2_moe",
+                                            "mellum"};
     int compared = 0;
     for (const Architecture* a : architectures()) {
       const std::string type(a->model_type);
