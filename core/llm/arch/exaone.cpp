@@ -1,10 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXAONE 4: norms behind attention and MLP, norms of q and k, and rope in layers with a window
-// only. K-EXAONE: norms in front, and experts as DeepSeek-V3 chooses them.
+// EXAONE 3: Llama by other names. EXAONE 4: norms behind attention and MLP, norms of q and k, and rope in
+// layers with a window only. K-EXAONE: norms in front, and experts as DeepSeek-V3 chooses them.
 #include "llm/arch/families.hpp"
 
 namespace tenon::llm {
 namespace {
+
+// transformers runs it as Llama, and writes Llama's names of keys, but not of weights.
+void read3(ConfigReader& r, ModelConfig& c) {
+  const auto either = [&](const char* own, const char* usual) { return r.has(own) ? own : usual; };
+  read_decoder(r, c,
+               {.norm_eps = 1e-5,
+                .activation_key = either("activation_function", "hidden_act"),
+                .eps_key = either("layer_norm_epsilon", "rms_norm_eps"),
+                .layers_key = either("num_layers", "num_hidden_layers")});
+  if (!r.has("activation_function") && !r.has("hidden_act")) c.activation = "silu";
+  c.rope = read_rope(r, c.head_dim, c.context, 5e5);
+  c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
+  c.mlp_bias = r.flag("mlp_bias", false);
+  r.ignore({"embed_dropout"});
+}
 
 // A number, or a text of one letter for each layer of a period: L has the window, G sees all.
 std::vector<bool> read_pattern(ConfigReader& r) {
@@ -75,6 +90,28 @@ Value feed_forward(Step& p, Value normed, int64_t layer, const std::string& laye
                  decoder_mlp(p, normed, name + ".shared_experts", c.moe.shared_ffn, residual));
 }
 
+constexpr const char* kEmbedding = "transformer.wte";
+
+Value attention3(Step& p, Value normed, int64_t layer, const std::string& name, Value residual) {
+  return decoder_attention(p, normed, layer, name, residual,
+                           {.part = ".attn.attention", .output = "out_proj"});
+}
+
+Value mlp3(Step& p, Value normed, int64_t, const std::string& name, Value residual) {
+  return decoder_mlp(p, normed, name + ".mlp", p.c.ffn, residual,
+                     {.gate = "c_fc_0", .up = "c_fc_1", .down = "c_proj"});
+}
+
+Value hidden3(Step& p) {
+  return decoder_layers(
+      p, p.embed(kEmbedding), attention3, mlp3,
+      LayerForm{.layers = "transformer.h.", .first_norm = ".ln_1", .second_norm = ".ln_2"});
+}
+
+Value norm3(Step& p, Value x) { return p.norm(x, "transformer.ln_f", p.c.dim); }
+
+Value head3(Step& p, Value normed) { return tied_head(p, normed, kEmbedding); }
+
 Value moe_hidden(Step& p) { return decoder_layers(p, decoder_attention, feed_forward); }
 
 Value hidden(Step& p) {
@@ -85,6 +122,8 @@ Value hidden(Step& p) {
 
 }  // namespace
 
+const Architecture kExaone = {"exaone", "ExaoneForCausalLM", read3, hidden3, norm3,
+                              head3,    "LlamaForCausalLM"};
 const Architecture kExaoneMoe = {"exaone_moe", "ExaoneMoeForCausalLM", read_moe,
                                  moe_hidden,   decoder_norm,           decoder_head};
 const Architecture kExaone4 = {"exaone4", "Exaone4ForCausalLM", read,

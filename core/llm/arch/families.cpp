@@ -97,6 +97,7 @@ const std::vector<const Architecture*>& architectures() {
                                                        &kCwm,
                                                        &kHyV3,
                                                        &kCohere2Moe,
+                                                       &kExaone,
                                                        &kMellum};
   return all;
 }

@@ -36,7 +36,7 @@ extern const Architecture kStableLm;                                 // stablelm
 extern const Architecture kStarcoder2, kNemotron, kArcee, kJais2;    // starcoder.cpp
 extern const Architecture kGlm, kGlm4, kGlm4Moe, kDots1;             // glm.cpp
 extern const Architecture kSolarOpen;                                // glm.cpp
-extern const Architecture kExaone4, kExaoneMoe;                      // exaone.cpp
+extern const Architecture kExaone, kExaone4, kExaoneMoe;             // exaone.cpp
 extern const Architecture kHunyuan, kHunyuanMoe, kHyV3;              // hunyuan.cpp
 extern const Architecture kFalconH1;                                 // falcon_h1.cpp
 extern const Architecture kNemotronH;                                // nemotron_h.cpp

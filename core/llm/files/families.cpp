@@ -335,6 +335,8 @@ constexpr Family kFamilies[] = {
     // The text of models that also read images.
     {.model_type = "qwen2", .architecture = "Qwen2ForCausalLM", .gguf = "qwen2vl", .names = kLlama},
     {.model_type = "qwen3", .architecture = "Qwen3ForCausalLM", .gguf = "qwen3vl", .names = kQwen3},
+    // EXAONE 3 is Llama; its rows of q and k keep the order of folders.
+    {.model_type = "llama", .architecture = "LlamaForCausalLM", .gguf = "exaone", .names = kLlama},
 };
 
 }  // namespace

@@ -162,6 +162,7 @@ TEST_SUITE("llm/files families") {
                                             "cwm",
                                             "hy_v3",
                                             "cohere2_moe",
+                                            "exaone",
                                             "mellum"};
     int compared = 0;
     for (const Architecture* a : architectures()) {
@@ -202,6 +203,18 @@ TEST_SUITE("llm/files families") {
     CHECK_FALSE(is_permuted("glm"));
     CHECK_FALSE(is_permuted("gptj"));
     CHECK_FALSE(is_permuted("helium"));
+  }
+
+  TEST_CASE("GGUF: EXAONE 3 is Llama whose rows of q and k keep their order") {
+    const Folder folder;
+    const std::string path = folder.path + "/m.gguf";
+    GgufWriter out(path);
+    out.set("general.architecture", std::string("exaone"));
+    out.commit();
+    const Family& family = family_of_gguf(Gguf(path), path);
+    CHECK(family.model_type == "llama");
+    CHECK_FALSE(family.permuted);
+    CHECK(family_of_folder("llama", "config.json").gguf == "llama");
   }
 
   TEST_CASE("config: factors of yarn that follow from others, parts of rope there and back") {
