@@ -98,6 +98,7 @@ const std::vector<const Architecture*>& architectures() {
                                                        &kHyV3,
                                                        &kCohere2Moe,
                                                        &kExaone,
+                                                       &kIQuestCoder,
                                                        &kMellum};
   return all;
 }

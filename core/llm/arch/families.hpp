@@ -8,6 +8,7 @@ namespace tenon::llm {
 
 extern const Architecture kLlama, kMistral, kMinistral3, kSeedOss;   // llama.cpp
 extern const Architecture kMinistral, kInternLm3, kHelium, kCwm;     // llama.cpp
+extern const Architecture kIQuestCoder;                              // llama.cpp
 extern const Architecture kQwen2, kQwen2Moe, kQwen3, kQwen3Moe;      // qwen.cpp
 extern const Architecture kMellum;                                   // qwen.cpp
 extern const Architecture kQwen3Next, kQwen35, kQwen35Moe;           // qwen_next.cpp

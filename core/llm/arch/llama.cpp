@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Llama 2 and 3, Mistral, which adds a window, Ministral, where some layers have it, and Ministral 3,
 // which scales queries by their position; Seed-OSS, which differs by its biases; InternLM 3, and
-// Helium, which rotates neighbours; CWM, where every fourth layer has no window.
+// Helium, which rotates neighbours; CWM, where every fourth layer has no window; IQuest-Coder.
 #include <algorithm>
 
 #include "llm/arch/families.hpp"
@@ -63,6 +63,17 @@ void read_helium(ConfigReader& r, ModelConfig& c) {
   c.mlp_bias = r.flag("mlp_bias", false);
 }
 
+// transformers runs it as Llama.
+void read_iquestcoder(ConfigReader& r, ModelConfig& c) {
+  read_decoder(r, c, {.norm_eps = 1e-5, .head_dim = r.is_null("head_dim") ? 0 : 128});
+  c.rope = read_rope(r, c.head_dim, c.context);
+  c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
+  c.mlp_bias = r.flag("mlp_bias", false);
+  r.expect_nothing("clip_qkv");
+  r.expect("use_sliding_window", false);
+  r.ignore({"sliding_window", "max_window_layers"});
+}
+
 void read_cwm(ConfigReader& r, ModelConfig& c) {
   read_decoder(r, c, {.norm_eps = 1e-5, .head_dim = 128});
   if (r.has("rope_parameters") || r.has("rope_scaling")) {
@@ -109,6 +120,9 @@ const Architecture kInternLm3 = {"internlm3",       "InternLM3ForCausalLM", read
                                  "LlamaForCausalLM"};
 const Architecture kHelium = {"helium",       "HeliumForCausalLM", read_helium,
                               decoder_hidden, decoder_norm,        decoder_head};
+const Architecture kIQuestCoder = {
+    "iquestcoder", "IQuestCoderForCausalLM", read_iquestcoder, decoder_hidden, decoder_norm,
+    decoder_head,  "LlamaForCausalLM"};
 const Architecture kCwm = {"cwm",          "CwmForCausalLM", read_cwm,
                            decoder_hidden, decoder_norm,     decoder_head};
 const Architecture kMinistral3 = {"ministral3",    "Ministral3ForCausalLM",

@@ -231,4 +231,28 @@ TEST_SUITE("llm/config gated") {
     CHECK(has(refused(of("mellum", {{"mlp_only_layers", {1}}})), "'mlp_only_layers'"));
     CHECK(has(refused(of("mellum", {{"decoder_sparse_step", 2}})), "'decoder_sparse_step'"));
   }
+
+  TEST_CASE("exaone and iquestcoder: names of keys and classes") {
+    Json own = of("exaone", {{"num_layers", 3},
+                             {"layer_norm_epsilon", 1e-6},
+                             {"activation_function", "gelu"},
+                             {"architectures", {"ExaoneForCausalLM"}}});
+    own.erase("num_hidden_layers");
+    ModelConfig c = parse(own);
+    CHECK(c.layers == 3);
+    CHECK(c.norm_eps == 1e-6);
+    CHECK(c.activation == "gelu");
+    CHECK(c.rope.theta == 5e5);
+    c = parse(of("exaone", {{"architectures", {"LlamaForCausalLM"}}}));
+    CHECK(c.layers == 6);
+    CHECK(c.norm_eps == 1e-5);
+    CHECK(c.activation == "silu");
+    CHECK(has(refused(of("exaone", {{"num_layers", 3}})), "'num_hidden_layers'"));
+
+    c = parse(of("iquestcoder", {{"head_dim", nullptr}, {"architectures", {"LlamaForCausalLM"}}}));
+    CHECK(c.head_dim == 8);
+    CHECK(c.norm_eps == 1e-5);
+    CHECK(has(refused(of("iquestcoder", {{"clip_qkv", 8.0}})), "'clip_qkv'"));
+    CHECK(has(refused(of("iquestcoder", {{"use_sliding_window", true}})), "'use_sliding_window'"));
+  }
 }

@@ -163,6 +163,7 @@ TEST_SUITE("llm/files families") {
                                             "hy_v3",
                                             "cohere2_moe",
                                             "exaone",
+                                            "iquestcoder",
                                             "mellum"};
     int compared = 0;
     for (const Architecture* a : architectures()) {
