@@ -109,6 +109,7 @@ ModelConfig GgufModel::config() const {
       family.names, [](const files::NamePair& pair) { return pair.change == Change::turned; });
   config.delta.tiled = std::ranges::any_of(
       family.names, [](const files::NamePair& p) { return p.order != files::Order::same; });
+  config.falcon.in_weights = family.scales_weights();
   const std::string pooling = std::string(family.gguf) + ".pooling_type";
   try {
     if (model_->has(pooling)) set_gguf_pooling(model_->number<int64_t>(pooling), config);

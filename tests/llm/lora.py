@@ -176,6 +176,68 @@ def neox(at):
     check("neox: the same numbers of GGUF", max(off) < 1e-3, max(off))
 
 
+def falcon_h1(at):
+    """Files of GGUF have the factors of the model in their weights, which adapters do not: an adapter of a folder fits no file, nor
+    one of a file the folder, and both are refused. A folder that was a file has no factors."""
+    source, width, ffn, vocabulary, mixer = random.Random(7), 32, 48, 262, 32
+    config = {"model_type": "falcon_h1", "architectures": ["FalconH1ForCausalLM"], "hidden_size": width, "intermediate_size": ffn,
+              "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
+              "vocab_size": vocabulary, "eos_token_id": 0, "tie_word_embeddings": False, "mamba_d_ssm": mixer, "mamba_n_heads": 4,
+              "mamba_d_head": 8, "mamba_d_state": 8, "mamba_n_groups": 1, "mamba_d_conv": 4, "mamba_norm_before_gate": False,
+              "mamba_rms_norm": False, "key_multiplier": 0.5, "attention_out_multiplier": 0.75, "mlp_multipliers": [0.8, 0.5],
+              "ssm_multipliers": [0.9, 1.2, 0.8, 1.1, 0.7], "ssm_in_multiplier": 1.25, "ssm_out_multiplier": 0.75}
+    products = {"mamba.in_proj": (2 * mixer + 2 * 8 + 4, width), "mamba.out_proj": (width, mixer), "self_attn.q_proj": (width, width),
+                "self_attn.k_proj": (width // 2, width), "self_attn.v_proj": (width // 2, width), "self_attn.o_proj": (width, width),
+                "feed_forward.gate_proj": (ffn, width), "feed_forward.up_proj": (ffn, width), "feed_forward.down_proj": (width, ffn)}
+    parts = {"input_layernorm.weight": [width], "pre_ff_layernorm.weight": [width], "mamba.A_log": [4], "mamba.D": [4],
+             "mamba.dt_bias": [4], "mamba.conv1d.weight": [mixer + 2 * 8, 1, 4], "mamba.conv1d.bias": [mixer + 2 * 8]}
+    shapes = {"model.embed_tokens.weight": [vocabulary, width], "lm_head.weight": [vocabulary, width],
+              "model.final_layernorm.weight": [width]}
+    shapes |= {f"model.layers.0.{name}": dims for name, dims in parts.items()}
+    shapes |= {f"model.layers.0.{name}.weight": list(dims) for name, dims in products.items()}
+    model, gguf = at / "falcon", at / "falcon.gguf"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps(config))
+    shutil.copy(at / "model" / "tokenizer.json", model)
+    write_tensors(model / "model.safetensors",
+                  {name: (dims, [source.gauss(0, 0.4) for _ in range(math.prod(dims))]) for name, dims in shapes.items()})
+
+    def tenon(what, *words, fails=None):
+        done = subprocess.run([TENON, "llm", *words], capture_output=True, text=True)
+        good = done.returncode == 0 if fails is None else done.returncode == 1 and fails in done.stderr
+        check(f"falcon_h1: {what}", good, done.stderr)
+
+    tenon("converted", "convert", model, gguf, "--type", "F32")
+    factors = {f"model.layers.0.{name}": (matrix(source, RANK, i, 0.3), matrix(source, o, RANK, 0.3))
+               for name, (o, i) in products.items()}
+    adapter = write_adapter(at / "falcon_adapter", factors, base_model_name_or_path="tiiuae/Falcon-H1")
+    expected = logits(at, model, "--lora", adapter)
+    check("falcon_h1: a change is seen", differ(expected, logits(at, model)) > 0.1)
+    check("falcon_h1: as the merged weights",
+          differ(expected, logits(at, merged(at / "falcon_full", model, factors, ALPHA / RANK))) < 1e-4)
+    refused(gguf, adapter, "base_model_name_or_path", "expected a GGUF file")
+    tenon("merged on the way", "convert", model, at / "falcon_merged.gguf", "--type", "F32", "--lora", adapter)
+    check("falcon_h1: merged in a file", differ(logits(at, at / "falcon_merged.gguf"), expected) < 1e-4)
+    tenon("not merged into a file", "convert", gguf, at / "falcon_wrong", "--lora", adapter, fails="expected a GGUF file")
+
+    (at / "data.txt").write_text("learn this text. " * 40)
+    of_file = at / "falcon_tuned"
+    tenon("tune a file", "tune", gguf, "--data", at / "data.txt", "--output", of_file, "--steps", "4", "--rank", str(RANK),
+          "--learning-rate", "1e-2", "--device", "cpu")
+    expected = logits(at, gguf, "--lora", of_file)
+    check("falcon_h1: the file has learned", differ(expected, logits(at, gguf)) > 0.1)
+    shutil.copy(gguf, at / "falcon_file")
+    tenon("a name that tells nothing", "tune", at / "falcon_file", "--data", at / "data.txt", "--output", at / "falcon_none",
+          "--device", "cpu", fails="ends with .gguf")
+    refused(model, of_file, "base_model_name_or_path", "expected no GGUF file")
+    tenon("not merged into the folder", "convert", model, at / "falcon_wrong.gguf", "--lora", of_file, fails="expected no GGUF file")
+    tenon("not merged into a plain folder", "convert", model, at / "falcon_plain", "--lora", of_file, fails="expected no GGUF file")
+    tenon("merged on the way back", "convert", gguf, at / "falcon_back", "--lora", of_file)
+    check("falcon_h1: merged in a folder", differ(logits(at, at / "falcon_back"), expected) < 1e-4)
+    tenon("back", "convert", gguf, at / "falcon_unchanged")
+    check("falcon_h1: a folder without factors", differ(logits(at, at / "falcon_unchanged", "--lora", of_file), expected) < 1e-4)
+
+
 def names_of_image_models(at, model, known, expected):
     """Models that read images have the language model as a part. Adapters of them have its name in those of modules, patterns
     match the whole names, and what changes the other parts has no meaning here."""
@@ -225,6 +287,7 @@ def main():
         names_of_image_models(at, model, known, with_adapter)
         gpt2(at)
         neox(at)
+        falcon_h1(at)
         pattern = changed(at / "pattern", adapter, alpha_pattern={"layers.0.*": 0, "layers\\.1\\..*": 0})
         check("patterns of alpha", differ(logits(at, model, "--lora", pattern), plain) < 1e-6)
 

@@ -110,6 +110,8 @@ struct MambaConfig {
 // Factors of Falcon-H1.
 struct FalconScales {
   double mixer = 1, attention_in = 1, attention_out = 1, key = 1, gate = 1, down = 1;
+  // The weights have the factors, as in files of GGUF, which do not tell them.
+  bool in_weights = false;
 };
 
 // Linear attention by the gated delta rule (Qwen3-Next, Qwen3.5). key_heads = 0: the model has none.

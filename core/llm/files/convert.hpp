@@ -8,12 +8,19 @@
 #include <string>
 #include <vector>
 
+namespace tenon::llm {
+struct ModelConfig;
+}
+
 namespace tenon::llm::files {
 
 // Changes of weights on their way, such as adapters. Names and the order of rows are those of folders.
 class WeightChanges {
  public:
   virtual ~WeightChanges() = default;
+  // Asked first for models whose weights differ between folders and files: throws if the changes are not
+  // those of the source.
+  virtual void check_model(const ModelConfig& model) const = 0;
   // Asked for each tensor before contents are read: whether it changes. Matrices are [outputs, inputs],
   // or with inputs_are_rows [inputs, outputs].
   virtual bool plan(const std::string& tensor, const std::vector<int64_t>& dims,

@@ -100,6 +100,8 @@ struct Family {
   }
   // Experts are chosen as DeepSeek does, and only layers in front have none.
   bool as_deepseek() const { return gguf == "deepseek2" || gguf == "glm4moe" || gguf == "dots1"; }
+  // Files have the factors of the model in their weights.
+  bool scales_weights() const { return gguf == "falcon-h1"; }
   // One product for q, k and v, with rows in another order in GGUF.
   bool has_parts() const {
     for (const NamePair& pair : names)

@@ -59,6 +59,11 @@ class ToFolder {
       const ModelConfig model = parse_config(config.dump(), file_);
       rows_ = {.heads = model.heads, .key_heads = model.kv_heads};
     }
+    if (options_.changes && family_.scales_weights()) {
+      ModelConfig model = parse_config(config.dump(), file_);
+      model.falcon.in_weights = true;
+      options_.changes->check_model(model);
+    }
     if (family_.permuted) {
       heads_ = need_size(config, "num_attention_heads", file_);
       kv_heads_ = field<int64_t>(config, "num_key_value_heads", file_).value_or(heads_);

@@ -174,6 +174,7 @@ class ToGguf {
     }
     for (const NumberList& list : family_.lists) add_list(list);
     if (options_.changes) {
+      if (engine_) options_.changes->check_model(*engine_);
       for (Planned& p : planned_)
         for (const auto* s : p.sources)
           if (options_.changes->plan(s->name, s->type.dims, p.change == Change::turned))
@@ -232,7 +233,7 @@ class ToGguf {
       p.dims = changed_dims(pair.change, entry->type.dims, rows_, name);
       if (p.dims.size() == 1 && p.change != Change::exponent && p.change != Change::by_part)
         p.change = Change::none;  // a bias
-      p.scales = family_.gguf == "falcon-h1";
+      p.scales = family_.scales_weights();
       const bool q = pair.gguf.ends_with("attn_q"), k = pair.gguf.ends_with("attn_k");
       if (family_.permuted && (q || k)) {
         p.heads = need_size(config_, "num_attention_heads", config_file_);

@@ -57,6 +57,7 @@ class ToPlainFolder {
   }
 
   void plan() {
+    if (options_.changes) options_.changes->check_model(model_);
     const bool inputs_are_rows = model_.architecture->model_type == "gpt2";
     const auto left_out =
         check_tensors(from_, model_, [this](const auto& entry) { return dtype_of(entry); });

@@ -28,6 +28,15 @@ std::string module_of(std::string_view name) {
   return {};
 }
 
+// Whether a factor of Falcon-H1 is beside a product that adapters change.
+bool has_factors(const ModelConfig& c) {
+  const FalconScales& s = c.falcon;
+  std::vector<double> all = c.mamba.part_scales;
+  all.insert(all.end(),
+             {c.mamba.in_scale, s.mixer, s.attention_in, s.attention_out, s.key, s.gate, s.down});
+  return std::ranges::any_of(all, [](double factor) { return factor != 1; });
+}
+
 }  // namespace
 
 std::string of_expert(std::string module, int64_t expert) {
@@ -65,7 +74,8 @@ void reorder_factor(std::vector<float>& factor, const ModelConfig& config,
 // ---- One adapter
 
 Adapter::Adapter(const std::string& folder)
-    : file_(folder + "/adapter_model.safetensors"),
+    : folder_(folder),
+      file_(folder + "/adapter_model.safetensors"),
       config_(parse_adapter_config(read_text(config_file(folder)), config_file(folder))),
       tensors_(file_) {
   std::set<std::string> seen;
@@ -164,6 +174,21 @@ void Adapter::check_used() const {
                                          "adapter may change");
 }
 
+void Adapter::check_model(const ModelConfig& model) const {
+  if (model.architecture->model_type != "falcon_h1") return;
+  const bool of_file = is_of_gguf(config_.base_model);
+  const std::string at = config_file(folder_) + ": base_model_name_or_path: ";
+  if (model.falcon.in_weights && !of_file)
+    throw Error(TENON_UNSUPPORTED,
+                at + "expected a GGUF file: those of Falcon-H1 have the factors of the model in "
+                     "their weights, adapters of folders do not; hint: run the folder, or convert "
+                     "it with --lora");
+  if (!model.falcon.in_weights && of_file && has_factors(model))
+    throw Error(TENON_UNSUPPORTED,
+                at + "expected no GGUF file: those of Falcon-H1 have the factors of the model in "
+                     "their weights, this folder does not; hint: run the file");
+}
+
 // ---- Several
 
 Adapters::Adapters(const std::vector<AdapterChoice>& choices, const ModelConfig& config)
@@ -172,6 +197,7 @@ Adapters::Adapters(const std::vector<AdapterChoice>& choices, const ModelConfig&
     if (!std::isfinite(c.scale))
       throw Error(TENON_INVALID_ARGUMENT, c.folder + ": expected a finite scale");
     adapters_.emplace_back(c.folder);
+    adapters_.back().check_model(config);
     scales_.push_back(c.scale);
   }
 }

@@ -35,6 +35,9 @@ class Adapter {
   double scale_of(const std::string& module) const;
   // Throws UNSUPPORTED if the file has a tensor that no product has asked for.
   void check_used() const;
+  // Throws UNSUPPORTED if the adapter was learned beside other weights: W + BA is not what a model with
+  // factors has in a file whose weights have the factors.
+  void check_model(const ModelConfig& model) const;
 
  private:
   // A or B of a module, and the module's name in the file, which patterns of the configuration match: in
@@ -45,7 +48,7 @@ class Adapter {
   };
   const Factor* find(const std::string& module, bool b) const;
 
-  std::string file_;
+  std::string folder_, file_;
   AdapterConfig config_;
   Safetensors tensors_;
   std::map<std::string, Factor, std::less<>> factors_;  // by their names in a model of text

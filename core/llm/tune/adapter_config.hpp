@@ -32,6 +32,9 @@ struct AdapterConfig {
 // True if `name` is the module or its last parts, as "q_proj" is of "model.layers.0.self_attn.q_proj".
 bool names_module(const std::string& name, const std::string& module);
 
+// Whether the name of a base model is that of a GGUF file.
+inline bool is_of_gguf(const std::string& base_model) { return base_model.ends_with(".gguf"); }
+
 // text: the content of the file. Throws Error: CORRUPT for a wrong form; UNSUPPORTED, with the key,
 // for what changes the model in a way that tenon does not know, such as DoRA.
 AdapterConfig parse_adapter_config(const std::string& text, const std::string& file);

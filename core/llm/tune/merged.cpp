@@ -24,6 +24,10 @@ MergedAdapters::MergedAdapters(const std::vector<AdapterChoice>& choices) {
   }
 }
 
+void MergedAdapters::check_model(const ModelConfig& model) const {
+  for (const Adapter& a : adapters_) a.check_model(model);
+}
+
 bool MergedAdapters::plan(const std::string& tensor, const std::vector<int64_t>& dims,
                           bool inputs_are_rows) {
   if (!tensor.ends_with(kEnd) || dims.size() != 2) return false;

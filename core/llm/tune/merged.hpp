@@ -15,6 +15,7 @@ class MergedAdapters : public files::WeightChanges {
  public:
   explicit MergedAdapters(const std::vector<AdapterChoice>& choices);
 
+  void check_model(const ModelConfig& model) const override;
   bool plan(const std::string& tensor, const std::vector<int64_t>& dims,
             bool inputs_are_rows) override;
   void check_used() const override;

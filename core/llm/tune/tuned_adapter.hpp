@@ -27,6 +27,7 @@ class TunedAdapter : public LowRankPlan {
   // As the adapter's file has it. In a model that reads images, too, the targets are whole names: last parts
   // of names would mean modules of its other parts as well.
   AdapterConfig stored_config() const;
+  void set_base_model(const std::string& name) { config_.base_model = name; }
   int64_t numbers() const;  // that are learned
 
   // Adds all weights to a graph that does not use them otherwise.

@@ -125,6 +125,15 @@ Tuner::Tuner(const Runtime& runtime, const std::string& model, const TuneOptions
   parts_ = std::make_unique<Parts>(
       runtime, open_model(model, {.on_cpu = on_cpu, .compute = options.compute}), options);
   Parts& p = *parts_;
+  if (p.config.falcon.in_weights) {
+    // Such an adapter fits files alone, and tells it (Adapter::check_model).
+    if (!is_of_gguf(model))
+      throw Error(TENON_UNSUPPORTED,
+                  model +
+                      ": expected a name that ends with .gguf: by it, adapters tell that they "
+                      "fit files of Falcon-H1, whose weights are not those of folders");
+    p.adapter.set_base_model(model);
+  }
   if (p.options.compute == TENON_DTYPE_NONE)
     p.options.compute = on_cpu || p.config.dtype == f16 ? tenon_dtype{f32} : p.config.dtype;
   if (options.length == 0) p.options.length = std::min<int64_t>(512, p.config.context);
