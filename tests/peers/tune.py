@@ -82,9 +82,11 @@ def place_of(module, model, parameters):
     start = next((p for p in (*prefixes, "backbone.") if module.startswith(p + "layers.")), "")
     if start and not any(n.startswith(start + "layers.") for n in parameters):
         module = next(p for p in prefixes if any(n.startswith(p + "layers.") for n in parameters)) + module.removeprefix(start)
-    if module + ".weight" not in parameters:
-        for theirs, ours in RENAMED:
-            module = module.replace(ours, theirs)
+    renamed = module
+    for theirs, ours in RENAMED:
+        renamed = renamed.replace(ours, theirs)
+    if renamed + ".weight" in parameters:
+        module = renamed
     if (name := module + ".weight") in parameters:
         return name, ..., type(model.get_submodule(module)).__name__ == "Conv1D"
     mlp, _, which = module.rpartition(".")
