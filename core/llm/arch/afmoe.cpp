@@ -39,9 +39,7 @@ void read(ConfigReader& r, ModelConfig& c) {
   } else {
     for (int64_t i = 0; i < c.layers; ++i) c.local[static_cast<size_t>(i)] = (i + 1) % every != 0;
   }
-  if (r.is_null("sliding_window") && std::ranges::find(c.local, true) != c.local.end())
-    r.refuse("sliding_window", "a size, as some layers have a window");
-  c.window = r.size("sliding_window", 1024, int64_t{1} << 30);
+  read_window_of_types(r, c, 1024);
   for (const bool local : c.local) c.no_rope.push_back(!local);
   read_experts(r, c);
 }

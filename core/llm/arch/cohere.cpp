@@ -60,7 +60,6 @@ void read_cohere2_moe(ConfigReader& r, ModelConfig& c) {
   if (r.has("rope_scaling"))
     r.refuse("rope_scaling", "rope_parameters, as transformers does not read it for this model");
   c.rope = read_rope(r, c.head_dim, c.context);
-  c.window = r.size("sliding_window", 4096, int64_t{1} << 30);
   MoeConfig& m = c.moe;
   m.experts = r.size("num_experts", 8, 1 << 16);
   m.per_token = r.size("num_experts_per_tok", 2, m.experts);
@@ -88,6 +87,7 @@ void read_cohere2_moe(ConfigReader& r, ModelConfig& c) {
     set_windows(c, 0, prefix, prefix_pattern);
     set_windows(c, prefix, c.layers - prefix, pattern);
   }
+  read_window_of_types(r, c, 4096);
   read_dense_and_sparse(r, c, prefix);
   for (size_t i = 0; i < c.local.size(); ++i)
     c.no_rope.push_back(!c.local[i] && (c.sparse[i] || prefix_pattern != 1));

@@ -183,6 +183,19 @@ void read_typed_ropes(ConfigReader& r, ModelConfig& c, const TypedRopes& usual) 
   if (r.has("rope_parameters")) {
     if (!read_ropes_of_types(r, c, usual.theta, usual.local_theta, 0, usual.named_part))
       r.refuse("rope_parameters", "objects 'full_attention' and 'sliding_attention'");
+    std::optional<ConfigReader> both = r.object("rope_parameters");
+    const bool plain =
+        c.rope.type == RopeConfig::Type::plain && c.local_rope.type == RopeConfig::Type::plain;
+    for (const auto& [key, local] :
+         {std::pair("full_attention", false), std::pair("sliding_attention", true)}) {
+      const std::optional<ConfigReader> one = both->object(key);
+      if (!one && std::ranges::find(c.local, local) != c.local.end())
+        r.refuse("rope_parameters",
+                 std::string("an object '") + key + "', as layers have that type");
+      // transformers gives it to the objects that have none, but only if one has a scaling.
+      if (one && !plain && r.has("partial_rotary_factor") && !one->has("partial_rotary_factor"))
+        r.refuse("partial_rotary_factor", "that key within each object of rope_parameters");
+    }
     r.ignore({"rope_theta", "partial_rotary_factor"});
     return;
   }
@@ -220,6 +233,12 @@ void read_window(ConfigReader& r, ModelConfig& c, int64_t otherwise) {
   if (none) return;
   c.window = r.size("sliding_window", otherwise, int64_t{1} << 30);
   c.local.assign(static_cast<size_t>(c.layers), true);
+}
+
+void read_window_of_types(ConfigReader& r, ModelConfig& c, int64_t otherwise) {
+  if (r.is_null("sliding_window") && std::ranges::find(c.local, true) != c.local.end())
+    r.refuse("sliding_window", "a size, as some layers have a window");
+  c.window = r.size("sliding_window", otherwise, int64_t{1} << 30);
 }
 
 namespace {

@@ -268,7 +268,8 @@ std::string read_activation(ConfigReader& r, std::string_view key, const std::st
 // otherwise is refused.
 bool read_ropes_of_types(ConfigReader& r, ModelConfig& c, double theta, double local_theta,
                          int64_t full_dims = 0, double part = 0);
-// The same of families whose files may leave rope_parameters out, and have no other form of it. part,
+// The same, behind read_layer_types(), of families whose files may leave rope_parameters out, and have no
+// other form of it: it then has an object for each type that layers have. part,
 // local_part: without rope_parameters; named_part: as `part` above.
 struct TypedRopes {
   double theta = 1e4, local_theta = 1e4;
@@ -310,5 +311,7 @@ double read_cap(ConfigReader& r, std::string_view key, double otherwise);
 void read_optional_window(ConfigReader& r, ModelConfig& c);
 // A window that all layers have; absent: `otherwise`, 0 for none. Null: none.
 void read_window(ConfigReader& r, ModelConfig& c, int64_t otherwise);
+// The same where read_layer_types() has said which layers have the window: null is refused if any has.
+void read_window_of_types(ConfigReader& r, ModelConfig& c, int64_t otherwise);
 
 }  // namespace tenon::llm

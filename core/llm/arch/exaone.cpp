@@ -14,7 +14,6 @@ void read3(ConfigReader& r, ModelConfig& c) {
                 .activation_key = either("activation_function", "hidden_act"),
                 .eps_key = either("layer_norm_epsilon", "rms_norm_eps"),
                 .layers_key = either("num_layers", "num_hidden_layers")});
-  if (!r.has("activation_function") && !r.has("hidden_act")) c.activation = "silu";
   c.rope = read_rope(r, c.head_dim, c.context, 5e5);
   c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
   c.mlp_bias = r.flag("mlp_bias", false);

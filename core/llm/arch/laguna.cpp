@@ -29,7 +29,7 @@ void read_experts(ConfigReader& r, ModelConfig& c) {
   m.score = "sigmoid", m.correction_bias = true;
   m.score_cap = r.number("moe_router_logit_softcapping", 0);
   if (!(m.score_cap >= 0 && m.score_cap <= 1e6))
-    r.refuse("moe_router_logit_softcapping", "a number from 0 on");
+    r.refuse("moe_router_logit_softcapping", "0 to 1000000");
   r.expect("moe_apply_router_weight_on_input", false);
   read_dense_and_sparse(r, c, 1);
   // Names of what has been read, or of what all of these models have.
@@ -44,6 +44,7 @@ void read_experts(ConfigReader& r, ModelConfig& c) {
 void read(ConfigReader& r, ModelConfig& c) {
   read_decoder(r, c, {.head_dim = 128});
   read_heads(r, c);
+  read_layer_types(r, c, [](int64_t) { return false; });
   read_typed_ropes(
       r, c, {.theta = 5e5, .local_theta = 1e4, .part = 0.5, .local_part = 1, .named_part = 1});
   c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
@@ -56,10 +57,7 @@ void read(ConfigReader& r, ModelConfig& c) {
   if (gating != "per-head" && gating != "per-element")
     r.refuse(kGating, "true, 'per-head' or 'per-element'");
   c.head_gates = gating == "per-head";
-  read_layer_types(r, c, [](int64_t) { return false; });
-  if (r.is_null("sliding_window") && std::ranges::find(c.local, true) != c.local.end())
-    r.refuse("sliding_window", "a size, as some layers have a window");
-  c.window = r.size("sliding_window", 512, int64_t{1} << 30);
+  read_window_of_types(r, c, 512);
   read_experts(r, c);
 }
 

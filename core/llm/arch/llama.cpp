@@ -75,7 +75,10 @@ void read_iquestcoder(ConfigReader& r, ModelConfig& c) {
 }
 
 void read_cwm(ConfigReader& r, ModelConfig& c) {
-  read_decoder(r, c, {.norm_eps = 1e-5, .head_dim = 128});
+  read_decoder(r, c, {.norm_eps = 1e-5, .head_dim = r.is_null("head_dim") ? 0 : 128});
+  for (const char* const key : {"rope_parameters", "rope_scaling"})
+    if (const auto rope = r.object(key); rope && !rope->has("rope_type") && !rope->has("type"))
+      r.refuse(key, "an object with rope_type, or none");
   if (r.has("rope_parameters") || r.has("rope_scaling")) {
     c.rope = read_rope(r, c.head_dim, c.context, 1e6);
   } else {
@@ -91,8 +94,8 @@ void read_cwm(ConfigReader& r, ModelConfig& c) {
   }
   r.expect("attention_bias", false);
   c.mlp_bias = r.flag("mlp_bias", false);
-  c.window = r.size("sliding_window", 8192, int64_t{1} << 30);
   read_layer_types(r, c, [](int64_t layer) { return layer % 4 != 0; });
+  read_window_of_types(r, c, 8192);
   if (c.end_tokens.empty()) c.end_tokens = {128001, 128008, 128009};
 }
 

@@ -40,6 +40,7 @@ void read(ConfigReader& r, ModelConfig& c) {
   c.value_scale = r.is_null("attention_value_scale") ? 1 : r.number("attention_value_scale", 0.707);
   r.ignore({"attention_value_scale"});
   c.qkv_bias = r.flag("attention_bias", false);
+  read_layer_types(r, c, [](int64_t layer) { return layer != 0 && (layer + 1) % 6 != 0; });
   constexpr double kPart = 0.334, kLocalTheta = 1e4;
   read_typed_ropes(r, c,
                    {.theta = 5e6,
@@ -50,7 +51,6 @@ void read(ConfigReader& r, ModelConfig& c) {
   // Of files of the model's authors; transformers does not read it.
   if (r.number("swa_rope_theta", kLocalTheta) != kLocalTheta && !r.has("rope_parameters"))
     r.refuse("swa_rope_theta", "rope_parameters in its place");
-  read_layer_types(r, c, [](int64_t layer) { return layer != 0 && (layer + 1) % 6 != 0; });
   if (std::ranges::find(c.local, true) != c.local.end() && c.heads % key_heads(c, true) != 0)
     r.refuse("num_key_value_heads", "a number whose double divides num_attention_heads");
   // A query sees so many keys before its own one.

@@ -49,13 +49,11 @@ void read_qwen2_moe(ConfigReader& r, ModelConfig& c) {
 
 void read_mellum(ConfigReader& r, ModelConfig& c) {
   read_decoder(r, c, {.head_dim = 128});
-  read_typed_ropes(r, c, {.theta = 5e5, .local_theta = 1e4});
+  read_layer_types(r, c, [](int64_t) { return false; });
+  read_typed_ropes(r, c, {.theta = 5e5, .local_theta = 1e4, .named_part = 1});
   c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
   c.qk_norm = true;
-  read_layer_types(r, c, [](int64_t) { return false; });
-  if (r.is_null("sliding_window") && std::ranges::find(c.local, true) != c.local.end())
-    r.refuse("sliding_window", "a size, as some layers have a window");
-  c.window = r.size("sliding_window", 1024, int64_t{1} << 30);
+  read_window_of_types(r, c, 1024);
   read_qwen_experts(r, c, {.experts = 64, .per_token = 8, .ffn = 896, .normalize = true});
   if (std::ranges::find(c.sparse, false) != c.sparse.end())
     r.refuse(r.integers("mlp_only_layers").empty() ? "decoder_sparse_step" : "mlp_only_layers",

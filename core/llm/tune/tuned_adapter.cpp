@@ -28,7 +28,8 @@ constexpr std::string_view kUsual[] = {"q_proj",       "k_proj",    "v_proj",
                                        "out_proj",     "dense",     "query_key_value",
                                        "fc1",          "fc2",       "dense_h_to_4h",
                                        "input_linear", "fc_in",     "dense_4h_to_h",
-                                       "Wqkv",         "fc_out",    "output_linear"};
+                                       "Wqkv",         "fc_out",    "output_linear",
+                                       "c_fc_0",       "c_fc_1",    "g_proj"};
 
 std::string last_part(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 

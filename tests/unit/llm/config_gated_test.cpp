@@ -118,6 +118,18 @@ TEST_SUITE("llm/config gated") {
     CHECK(c.layer_heads[5] == 10);
     CHECK_FALSE(c.head_gates);
     CHECK(c.moe.score_cap == 2);
+    // transformers gives the part of a head that stands outside to types without one, but only beside a scaling.
+    const Json plain{{"rope_type", "default"}, {"rope_theta", 1e4}},
+        linear{{"rope_type", "linear"}, {"factor", 2.0}, {"rope_theta", 1e4}};
+    const auto laguna = [](const Json& rope) {
+      return of("laguna",
+                {{"rope_parameters", {{"full_attention", rope}}}, {"partial_rotary_factor", 0.5}});
+    };
+    CHECK(parse(laguna(plain)).rope.dims == 16);
+    CHECK(has(refused(laguna(linear)), "'partial_rotary_factor'"));
+    CHECK(parse(laguna(with(linear, {{"partial_rotary_factor", 0.5}}))).rope.dims == 8);
+    CHECK(has(refused(of("laguna", {{"rope_parameters", {{"sliding_attention", plain}}}})),
+              "'full_attention'"));
     const Json wrong{{"num_attention_heads_per_layer", {8, 8}},
                      {"gating", false},
                      {"mlp_only_layers", {1}},
@@ -138,6 +150,9 @@ TEST_SUITE("llm/config gated") {
 
   TEST_CASE("cwm: windows but in every fourth layer, rope that files leave out") {
     ModelConfig c = parse(of("cwm", Json::object()));
+    CHECK(has(refused(of("cwm", {{"rope_scaling", Json::object()}})), "'rope_scaling'"));
+    CHECK(has(refused(of("cwm", {{"sliding_window", nullptr}})), "'sliding_window'"));
+    CHECK(has(refused(of("cohere2_moe", {{"sliding_window", nullptr}})), "'sliding_window'"));
     CHECK(c.local == Flags{false, true, true, true, false, true});
     CHECK(c.rope.type == RopeConfig::Type::llama3);
     CHECK(c.rope.factor == 16);
@@ -225,8 +240,8 @@ TEST_SUITE("llm/config gated") {
     CHECK_FALSE(c.local[0]);
     CHECK(parse(of("mellum", Json::object())).sparse[0]);
     const Json part{{"rope_type", "default"}, {"partial_rotary_factor", 0.5}};
-    CHECK(has(refused(of("mellum", {{"rope_parameters", {{"full_attention", part}}}})),
-              "'partial_rotary_factor'"));
+    c = parse(of("mellum", {{"rope_parameters", {{"full_attention", part}}}}));
+    CHECK(c.rope.dims == c.head_dim / 2);
     CHECK(has(refused(of("mellum", {{"rope_theta", 1e4}})), "'rope_theta'"));
     CHECK(has(refused(of("mellum", {{"mlp_only_layers", {1}}})), "'mlp_only_layers'"));
     CHECK(has(refused(of("mellum", {{"decoder_sparse_step", 2}})), "'decoder_sparse_step'"));
