@@ -55,16 +55,9 @@ Value attention(Step& p, Value normed, int64_t layer, const std::string& layer_n
   return decoder_attend(p, heads, layer, name, residual);
 }
 
-Value feed_forward(Step& p, Value normed, int64_t layer, const std::string& layer_name,
-                   Value residual) {
-  const ModelConfig& c = p.c;
-  const std::string name = layer_name + ".mlp";
-  if (!c.sparse[static_cast<size_t>(layer)]) return decoder_mlp(p, normed, name, c.ffn, residual);
-  return experts(p, normed,
-                 {.router = name + ".router.gate",
-                  .experts = name + ".experts",
-                  .correction = name + ".expert_bias"},
-                 decoder_mlp(p, normed, name + ".shared_experts", c.moe.shared_ffn, residual));
+Value feed_forward(Step& p, Value normed, int64_t layer, const std::string& name, Value residual) {
+  return named_feed_forward(p, normed, layer, name, residual,
+                            {.router = ".router.gate", .correction = ".expert_bias"});
 }
 
 Value hidden(Step& p) {

@@ -34,6 +34,12 @@ void read_names(ConfigReader& r) {
             "use_parallel_embedding"});
 }
 
+// `count` layers from `first` on have the window but for every pattern-th of them.
+void set_windows(ModelConfig& c, int64_t first, int64_t count, int64_t pattern) {
+  for (int64_t i = 0; i < count; ++i)
+    c.local[static_cast<size_t>(first + i)] = (i + 1) % pattern != 0;
+}
+
 void read_cohere2(ConfigReader& r, ModelConfig& c) {
   read_common(r, c);
   c.rope = read_rope(r, c.head_dim, c.context);
@@ -42,16 +48,10 @@ void read_cohere2(ConfigReader& r, ModelConfig& c) {
   if (r.has("layer_types")) {
     read_layer_types(r, c, nullptr);
   } else {
-    for (int64_t i = 0; i < c.layers; ++i) c.local[static_cast<size_t>(i)] = (i + 1) % pattern != 0;
+    set_windows(c, 0, c.layers, pattern);
   }
   for (const bool local : c.local) c.no_rope.push_back(!local);
   read_names(r);
-}
-
-// `count` layers from `first` on have the window but for every pattern-th of them.
-void set_windows(ModelConfig& c, int64_t first, int64_t count, int64_t pattern) {
-  for (int64_t i = 0; i < count; ++i)
-    c.local[static_cast<size_t>(first + i)] = (i + 1) % pattern != 0;
 }
 
 void read_cohere2_moe(ConfigReader& r, ModelConfig& c) {

@@ -190,16 +190,25 @@ static Value gated_expert(Step& p, Value x, const std::string& name, Value resid
   return p.binary("add", residual, p.binary("mul", y, weight));
 }
 
-Value decoder_feed_forward(Step& p, Value normed, int64_t layer, const std::string& layer_name,
+Value decoder_feed_forward(Step& p, Value normed, int64_t layer, const std::string& name,
                            Value residual) {
+  return named_feed_forward(p, normed, layer, name, residual, {});
+}
+
+Value named_feed_forward(Step& p, Value normed, int64_t layer, const std::string& layer_name,
+                         Value residual, const MixtureNames& names) {
   const ModelConfig& c = p.c;
   const std::string name = layer_name + ".mlp";
   if (!c.sparse[static_cast<size_t>(layer)]) return decoder_mlp(p, normed, name, c.ffn, residual);
   if (c.moe.shared_gate)
     residual = gated_expert(p, normed, name, residual);
   else if (c.moe.shared_ffn > 0)
-    residual = decoder_mlp(p, normed, name + ".shared_experts", c.moe.shared_ffn, residual);
-  return experts(p, normed, {.router = name + ".gate", .experts = name + ".experts"}, residual);
+    residual = decoder_mlp(p, normed, name + names.shared, c.moe.shared_ffn, residual);
+  return experts(p, normed,
+                 {.router = name + names.router,
+                  .experts = name + ".experts",
+                  .correction = name + names.correction},
+                 residual);
 }
 
 Value decoder_layers(Step& p, Value x, LayerPart attention, LayerPart feed_forward,

@@ -128,16 +128,11 @@ Value mixture(Step& p, Value normed, int64_t, const std::string& layer_name, Val
                  decoder_mlp(p, normed, name + ".shared_mlp", p.c.moe.shared_ffn, residual));
 }
 
-Value v3_feed_forward(Step& p, Value normed, int64_t layer, const std::string& layer_name,
+Value v3_feed_forward(Step& p, Value normed, int64_t layer, const std::string& name,
                       Value residual) {
-  const ModelConfig& c = p.c;
-  const std::string name = layer_name + ".mlp";
-  if (!c.sparse[static_cast<size_t>(layer)]) return decoder_mlp(p, normed, name, c.ffn, residual);
-  return experts(p, normed,
-                 {.router = name + ".router.gate",
-                  .experts = name + ".experts",
-                  .correction = name + ".expert_bias"},
-                 decoder_mlp(p, normed, name + ".shared_mlp", c.moe.shared_ffn, residual));
+  return named_feed_forward(
+      p, normed, layer, name, residual,
+      {.router = ".router.gate", .shared = ".shared_mlp", .correction = ".expert_bias"});
 }
 
 Value hidden(Step& p) { return decoder_layers(p, attention, decoder_feed_forward); }

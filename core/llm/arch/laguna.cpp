@@ -86,16 +86,10 @@ Value attention(Step& p, Value normed, int64_t layer, const std::string& layer_n
   return decoder_attend(p, heads, layer, name, residual);
 }
 
-Value feed_forward(Step& p, Value normed, int64_t layer, const std::string& layer_name,
-                   Value residual) {
-  const ModelConfig& c = p.c;
-  const std::string name = layer_name + ".mlp";
-  if (!c.sparse[static_cast<size_t>(layer)]) return decoder_mlp(p, normed, name, c.ffn, residual);
-  return experts(p, normed,
-                 {.router = name + ".gate",
-                  .experts = name + ".experts",
-                  .correction = name + ".experts.e_score_correction_bias"},
-                 decoder_mlp(p, normed, name + ".shared_expert", c.moe.shared_ffn, residual));
+Value feed_forward(Step& p, Value normed, int64_t layer, const std::string& name, Value residual) {
+  return named_feed_forward(
+      p, normed, layer, name, residual,
+      {.shared = ".shared_expert", .correction = ".experts.e_score_correction_bias"});
 }
 
 Value hidden(Step& p) { return decoder_layers(p, attention, feed_forward); }

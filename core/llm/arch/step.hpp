@@ -348,6 +348,13 @@ Value norm_all_heads(Step& step, Value heads, const std::string& name, int64_t c
 // Experts in sparse layers, with the shared one if there is one; an MLP in the others.
 Value decoder_feed_forward(Step& step, Value normed, int64_t layer, const std::string& name,
                            Value residual);
+// The same with other names of parts of a sparse layer, behind that of its MLP.
+struct MixtureNames {
+  std::string router = ".gate", shared = ".shared_experts";
+  std::string correction = router + ".e_score_correction_bias";
+};
+Value named_feed_forward(Step& step, Value normed, int64_t layer, const std::string& name,
+                         Value residual, const MixtureNames& names);
 struct MlpNames {
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
 };
