@@ -130,8 +130,8 @@ tenon_status* tenon_executable_create(tenon_runtime* runtime, const tenon_graph*
     const tenon_executable_options o = taken(given, "tenon_executable_options");
     if (o.fallback > TENON_FALLBACK_DENY)
       fail(Code::invalid_argument, "fallback ", o.fallback, " is unknown");
-    constexpr uint32_t kFlags =
-        TENON_COMPILE_NO_SIMPLIFY | TENON_COMPILE_DECOMPOSE_ALL | TENON_COMPILE_NO_FUSE;
+    constexpr uint32_t kFlags = TENON_COMPILE_NO_SIMPLIFY | TENON_COMPILE_DECOMPOSE_ALL |
+                                TENON_COMPILE_NO_FUSE | TENON_COMPILE_BATCH_INVARIANT;
     if (o.flags & ~kFlags)
       fail(Code::invalid_argument, "flags ", o.flags, ": bits ", o.flags & ~kFlags, " are unknown");
     ExecutableOptions options;
@@ -141,6 +141,7 @@ tenon_status* tenon_executable_create(tenon_runtime* runtime, const tenon_graph*
     options.plan.simplify = !(o.flags & TENON_COMPILE_NO_SIMPLIFY);
     options.plan.fuse = !(o.flags & TENON_COMPILE_NO_FUSE);
     options.plan.decompose_all = o.flags & TENON_COMPILE_DECOMPOSE_ALL;
+    options.plan.batch_invariant = o.flags & TENON_COMPILE_BATCH_INVARIANT;
     take_modes(o, options);
     need(out_executable, "out_executable");
     *out_executable = new tenon_executable{

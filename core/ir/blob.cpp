@@ -55,7 +55,7 @@ class Writer {
   Writer() { reserve(sizeof(tenon_blob_header)); }
 
   // Writes function 0 and all bodies that it needs. Fills the maps of function 0.
-  Blob write(Piece piece, RegionBlob* out) {
+  Blob write(Piece piece, uint32_t hints, RegionBlob* out) {
     queue_.push_back(std::move(piece));
     std::vector<tenon_blob_function> functions;
     for (; !queue_.empty(); queue_.pop_front()) {
@@ -73,6 +73,7 @@ class Writer {
     header.value_stride = sizeof(tenon_blob_value);
     header.node_stride = sizeof(tenon_blob_node);
     header.attr_stride = sizeof(tenon_blob_attr);
+    header.hints = hints;
     header.size = words_.size() * 8;
     std::memcpy(words_.data(), &header, sizeof header);
     return Blob(std::move(words_));
@@ -237,22 +238,24 @@ class Writer {
   uint32_t function_count_ = 0;  // bodies so far, without function 0
 };
 
-RegionBlob write(Piece piece) {
+RegionBlob write(Piece piece, uint32_t hints) {
   RegionBlob out;
-  out.blob = Writer().write(std::move(piece), &out);
+  out.blob = Writer().write(std::move(piece), hints, &out);
   return out;
 }
 
 }  // namespace
 
-RegionBlob write_blob(const Graph& graph) { return write(whole(graph)); }
+RegionBlob write_blob(const Graph& graph, uint32_t hints) { return write(whole(graph), hints); }
 
 RegionBlob write_region(const Graph& graph, std::span<const NodeId> nodes,
-                        std::span<const Value> inputs, std::span<const Value> outputs) {
+                        std::span<const Value> inputs, std::span<const Value> outputs,
+                        uint32_t hints) {
   return write({graph,
                 {nodes.begin(), nodes.end()},
                 {inputs.begin(), inputs.end()},
-                {outputs.begin(), outputs.end()}});
+                {outputs.begin(), outputs.end()}},
+               hints);
 }
 
 }  // namespace tenon::core

@@ -31,12 +31,13 @@ struct RegionBlob {
 inline constexpr uint64_t kBlobConstantLimit = 64;
 
 // Writes the whole graph: inputs, weights, states, constants that are read, outputs and updates. An
-// update of a value with itself only marks it as updated.
-RegionBlob write_blob(const Graph& graph);
+// update of a value with itself only marks it as updated. hints: TENON_HINT_*.
+RegionBlob write_blob(const Graph& graph, uint32_t hints = 0);
 
 // Writes these nodes, in this order. inputs: values that the nodes read and do not compute; a value
 // of another node becomes an input, other spaces are kept. outputs: values that leave the region.
 RegionBlob write_region(const Graph& graph, std::span<const NodeId> nodes,
-                        std::span<const Value> inputs, std::span<const Value> outputs);
+                        std::span<const Value> inputs, std::span<const Value> outputs,
+                        uint32_t hints = 0);
 
 }  // namespace tenon::core

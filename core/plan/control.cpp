@@ -26,6 +26,7 @@ class Planning {
     options_.simplify = options.simplify;
     options_.fuse = options.fuse;
     options_.decompose_all = options.decompose_all;
+    options_.batch_invariant = options.batch_invariant;
     options_.exec_mode = options.exec_mode;
     options_.aot = options.aot;
     for (FunctionAttr& f : control_.functions) f = bound_function(f, types_);

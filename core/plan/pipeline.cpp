@@ -31,6 +31,7 @@
 #include "plan/rewrite/simplify.hpp"
 #include "plan/rewrite/spread.hpp"
 #include "plan/rooms.hpp"
+#include "tenon/blob.h"
 
 namespace tenon::core {
 namespace {
@@ -124,7 +125,7 @@ class Planner {
           if (withdrawn.empty() || improve == Improve::nothing) throw;
           break;
         }
-        result.regions = cut(result.legal.graph, short_work());
+        result.regions = cut(result.legal.graph, short_work(), hints());
         refused.clear();
         bool news = false;
         for (CutRegion& r : result.regions) {
@@ -144,13 +145,14 @@ class Planner {
 
   Query query() const {
     return [this](const Graph& asked, uint32_t d) {
-      const Blob blob = write_blob(asked).blob;
+      const Blob blob = write_blob(asked, hints()).blob;
       std::vector<Verdict> verdicts = devices_[d]->query(blob.data(), blob.size());
       for (NodeId n = 0; n < asked.node_count(); ++n)
         if (is_control(asked[n]) && !verdicts[n].native) verdicts[n] = host(asked, asked[n], d);
       return verdicts;
     };
   }
+  uint32_t hints() const { return options_.batch_invariant ? TENON_HINT_BATCH_INVARIANT : 0; }
   bool fuses() const { return options_.fuse && options_.simplify && !options_.decompose_all; }
 
  private:

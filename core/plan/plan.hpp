@@ -134,6 +134,7 @@ struct PlanOptions {
   bool simplify = true;
   bool fuse = true;  // and raise; only with simplify, and not with decompose_all
   bool decompose_all = false;
+  bool batch_invariant = false;  // devices get TENON_HINT_BATCH_INVARIANT
   uint32_t exec_mode = TENON_EXEC_DEFAULT;
   uint32_t lanes = 1;  // at most so many; 1 unless exec_mode is MULTI_STREAM
   bool aot = false;    // CompileOptions::aot

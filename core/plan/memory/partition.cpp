@@ -189,12 +189,13 @@ std::vector<Region> partition(const Graph& graph, std::span<const uint32_t> devi
   return regions;
 }
 
-std::vector<CutRegion> cut(const Graph& placed, std::span<const double> short_work) {
+std::vector<CutRegion> cut(const Graph& placed, std::span<const double> short_work,
+                           uint32_t hints) {
   std::vector<uint32_t> device;
   for (NodeId n = 0; n < placed.node_count(); ++n) device.push_back(placed[n].device);
   std::vector<CutRegion> out;
   for (Region& region : partition(placed, device, schedule(placed), short_work)) {
-    RegionBlob blob = write_region(placed, region.nodes, region.inputs, region.outputs);
+    RegionBlob blob = write_region(placed, region.nodes, region.inputs, region.outputs, hints);
     out.push_back({std::move(region), std::move(blob)});
   }
   return out;

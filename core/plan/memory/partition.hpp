@@ -38,7 +38,9 @@ struct CutRegion {
   RegionBlob blob;
   std::shared_ptr<const ControlPlan> control{};  // where the host runs its one node
 };
-// The regions of a graph whose nodes' marks name their devices, in the order of schedule.hpp.
-std::vector<CutRegion> cut(const Graph& placed, std::span<const double> short_work = {});
+// The regions of a graph whose nodes' marks name their devices, in the order of schedule.hpp. hints:
+// TENON_HINT_*.
+std::vector<CutRegion> cut(const Graph& placed, std::span<const double> short_work = {},
+                           uint32_t hints = 0);
 
 }  // namespace tenon::core

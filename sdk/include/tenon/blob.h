@@ -32,6 +32,7 @@
 #ifndef TENON_BLOB_H
 #define TENON_BLOB_H
 
+#include <stddef.h>
 #include <string.h>
 
 #include "types.h"
@@ -56,6 +57,12 @@ extern "C" {
 
 // A string is a u32 size followed by the bytes. Offset 0 is the empty string.
 
+// tenon_blob_header::hints: what the app wishes of the whole graph. A plugin may ignore any of
+// them, also those that it does not know.
+#define TENON_HINT_BATCH_INVARIANT UINT32_C(1)  // a row of a product has the same bits alone and
+                                                // among others, and a query of attention the same
+                                                // bits whichever other queries come with it
+
 typedef struct tenon_blob_header {
   uint64_t magic;             // TENON_BLOB_MAGIC
   uint32_t version;           // the lowest version of the format that expresses the graph
@@ -69,6 +76,8 @@ typedef struct tenon_blob_header {
   uint32_t node_stride;       // bytes from one node to the next
   uint32_t attr_stride;       // bytes from one attribute to the next
   uint32_t reserved0;         // 0
+  uint32_t hints;             // TENON_HINT_*; older hosts do not write it: see tenon_blob_hints()
+  uint32_t reserved1;         // 0
 } tenon_blob_header;
 #define TENON_BLOB_HEADER_SIZE_V1 64u
 
@@ -199,6 +208,10 @@ typedef struct tenon_blob {
 
 static inline const void* tenon_blob_at(const tenon_blob* b, uint64_t offset) {
   return b->bytes + offset;
+}
+static inline uint32_t tenon_blob_hints(const tenon_blob* b) {
+  const tenon_blob_header* h = b->header;
+  return h->header_size >= offsetof(tenon_blob_header, hints) + sizeof h->hints ? h->hints : 0;
 }
 static inline tenon_str tenon_blob_str(const tenon_blob* b, uint64_t offset) {
   tenon_str s = {"", 0};

@@ -14,10 +14,12 @@ namespace tenon::sdk {
 class NodeReader {
  public:
   static Node make(std::string_view domain, std::string_view op, uint32_t version,
-                   Device* device = nullptr, uint32_t abi_minor = TENON_ABI_MINOR) {
+                   Device* device = nullptr, uint32_t abi_minor = TENON_ABI_MINOR,
+                   uint32_t hints = 0) {
     Node n(domain, op, version);
     n.device_ = device;
     n.abi_minor_ = abi_minor;
+    n.hints_ = hints;
     return n;
   }
   static void add_input(Node& n, const Type* type, const void* content, bool frozen = false,

@@ -321,6 +321,8 @@ class Node {
   Device* device() const { return device_; }
   // The minor version of the ABI that host and plugin speak.
   uint32_t abi_minor() const { return abi_minor_; }
+  // What the app wishes of the whole graph: TENON_HINT_*; 0 inside a body.
+  uint32_t hints() const { return hints_; }
 
  private:
   friend class NodeReader;
@@ -328,7 +330,7 @@ class Node {
   uint32_t version_;
   std::vector<Value> inputs_, outputs_;
   Device* device_ = nullptr;
-  uint32_t abi_minor_ = TENON_ABI_MINOR;
+  uint32_t abi_minor_ = TENON_ABI_MINOR, hints_ = 0;
 };
 
 // Row::flags: operands may have any strides. Without it all operands are dense: the layer inserts

@@ -555,11 +555,16 @@ TENON_API tenon_status* tenon_tensors_write(tenon_str path, const tenon_str* nam
 #define TENON_FALLBACK_ALLOW UINT32_C(0)         // it runs on the cpu plugin, and is reported
 #define TENON_FALLBACK_DENY  UINT32_C(1)         // compiling fails
 
-// tenon_executable_options::flags, for tests and debugging. TENON_COMPILE_AOT of backend.h is no
-// such flag: it is what a plugin's compile() gets.
+// tenon_executable_options::flags. TENON_COMPILE_AOT of backend.h is no such flag: it is what a
+// plugin's compile() gets. For tests and debugging:
 #define TENON_COMPILE_NO_SIMPLIFY   UINT32_C(1)  // run the graph as it is; implies NO_FUSE
 #define TENON_COMPILE_DECOMPOSE_ALL UINT32_C(2)  // write every op in primitives; implies NO_FUSE
 #define TENON_COMPILE_NO_FUSE       UINT32_C(4)  // neither fuse nodes nor recognize composite ops
+// A hint: a row of a product has the same bits alone and among others, and a query of attention has
+// the same bits whichever other queries come with it. Each device does what it can for this, which
+// may cost time; what cuda does is in the README of that plugin, "Batch invariance". The cpu plugin
+// does not need it for the graphs of language models.
+#define TENON_COMPILE_BATCH_INVARIANT UINT32_C(8)
 
 // tenon_executable_options::compile_mode: when the code of a device is generated
 #define TENON_COMPILE_MODE_JIT UINT32_C(0)       // when it is first needed: as runs begin
@@ -570,7 +575,8 @@ typedef struct tenon_executable_options {
   tenon_str device;           // "auto", "cpu", "cuda:0", or several: "cuda:0,cuda:1" (see below);
                               // empty = "auto"
   uint32_t fallback;          // TENON_FALLBACK_*
-  uint32_t flags;             // TENON_COMPILE_NO_SIMPLIFY, _DECOMPOSE_ALL, _NO_FUSE
+  uint32_t flags;             // TENON_COMPILE_NO_SIMPLIFY, _DECOMPOSE_ALL, _NO_FUSE,
+                              // _BATCH_INVARIANT
   uint32_t exec_mode;         // TENON_EXEC_* (types.h). EAGER helps to find the step that
                               // fails: tenon_context_run_async() waits for the run as well
   uint32_t lanes;             // MULTI_STREAM: the most steps that may overlap, 1 to

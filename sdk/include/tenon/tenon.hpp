@@ -785,6 +785,8 @@ struct ExecutableOptions {
   bool simplify = true;
   bool fuse = true;
   bool decompose_all = false;  // for tests: writes every op in primitives
+  // A hint: bits of rows are not to depend on other rows (TENON_COMPILE_BATCH_INVARIANT).
+  bool batch_invariant = false;
   uint32_t exec_mode = TENON_EXEC_DEFAULT;
   uint32_t lanes = 0;  // for TENON_EXEC_MULTI_STREAM; 0 = 4
   bool aot = false;    // generate all code when the graph is compiled
@@ -809,7 +811,8 @@ class Executable {
     o.fallback = options.allow_fallback ? TENON_FALLBACK_ALLOW : TENON_FALLBACK_DENY;
     o.flags = (options.simplify ? 0 : TENON_COMPILE_NO_SIMPLIFY) |
               (options.fuse ? 0 : TENON_COMPILE_NO_FUSE) |
-              (options.decompose_all ? TENON_COMPILE_DECOMPOSE_ALL : 0);
+              (options.decompose_all ? TENON_COMPILE_DECOMPOSE_ALL : 0) |
+              (options.batch_invariant ? TENON_COMPILE_BATCH_INVARIANT : 0);
     o.exec_mode = options.exec_mode;
     o.lanes = options.lanes;
     o.compile_mode = options.aot ? TENON_COMPILE_MODE_AOT : TENON_COMPILE_MODE_JIT;

@@ -152,8 +152,8 @@ uint32_t exec_mode_of(std::string_view name) {
 
 void make_executable(PyExecutable* self, const Kept<Runtime>& runtime, const Graph& graph,
                      const Kept<Store>& store, std::string device, bool allow_fallback,
-                     bool simplify, bool fuse, bool decompose_all, std::string_view exec_mode,
-                     uint32_t lanes, bool aot,
+                     bool simplify, bool fuse, bool decompose_all, bool batch_invariant,
+                     std::string_view exec_mode, uint32_t lanes, bool aot,
                      std::vector<std::pair<std::string, std::string>> pins,
                      std::vector<uint64_t> memory_limits,
                      std::vector<std::pair<std::string, std::string>> buckets) {
@@ -161,6 +161,7 @@ void make_executable(PyExecutable* self, const Kept<Runtime>& runtime, const Gra
   o.device = std::move(device);
   o.allow_fallback = allow_fallback;
   o.simplify = simplify, o.fuse = fuse, o.decompose_all = decompose_all;
+  o.batch_invariant = batch_invariant;
   o.exec_mode = exec_mode_of(exec_mode);
   o.lanes = lanes, o.aot = aot;
   o.pins = std::move(pins);
@@ -181,16 +182,18 @@ void add_executable(nb::module_& m) {
       .def("__init__", make_executable, nb::arg("runtime"), nb::arg("graph"), nb::arg("store"),
            nb::kw_only(), nb::arg("device") = "auto", nb::arg("allow_fallback") = true,
            nb::arg("simplify") = true, nb::arg("fuse") = true, nb::arg("decompose_all") = false,
-           nb::arg("exec_mode") = "default", nb::arg("lanes") = 0, nb::arg("aot") = false,
-           nb::arg("pins") = Pairs(), nb::arg("memory_limits") = std::vector<uint64_t>(),
-           nb::arg("buckets") = Pairs(),
+           nb::arg("batch_invariant") = false, nb::arg("exec_mode") = "default",
+           nb::arg("lanes") = 0, nb::arg("aot") = false, nb::arg("pins") = Pairs(),
+           nb::arg("memory_limits") = std::vector<uint64_t>(), nb::arg("buckets") = Pairs(),
            "Compiles a graph.\n"
            "\n"
            "device: \"auto\", \"cpu\", \"cuda:0\", or several: \"cuda:0,cuda:1\". exec_mode: "
            "default, stream, graph, eager or multi_stream.\n"
            "aot: generate all code now. pins: pairs of a pattern of node names and a device. "
            "memory_limits: bytes per device, or one\n"
-           "for all. buckets: pairs of a symbol and its sizes (\"pow2\", \"64,128\").")
+           "for all. buckets: pairs of a symbol and its sizes (\"pow2\", \"64,128\"). "
+           "batch_invariant: a hint: bits of rows are not to\n"
+           "depend on other rows.")
       .def(
           "_report",
           [](const PyExecutable& e, const Symbols& symbols) {

@@ -9,7 +9,7 @@ from typing import Any
 
 from ._errors import InvalidArgument
 
-_FLAGS = ("allow_fallback", "simplify", "fuse", "decompose_all", "aot")
+_FLAGS = ("allow_fallback", "simplify", "fuse", "decompose_all", "batch_invariant", "aot")
 _NAMES = (*_FLAGS, "exec_mode", "lanes", "pins", "memory_limits", "buckets")
 _LARGEST = (1 << 63) - 1
 

@@ -207,7 +207,20 @@ TEST_SUITE("ir/blob") {
     const RegionBlob r = write_blob(g);
     const tenon_blob b = open(r.blob);
     CHECK(b.header->version == 2);
+    CHECK(tenon_blob_hints(&b) == 0);
     for (uint32_t n = 0; n < 3; ++n) CHECK(tenon_node_at(&b, 0, n).node->version == n + 1);
+  }
+
+  TEST_CASE("write_blob, write_region: hints are in the header, which older writers end before") {
+    const Graph g = graph_of(kStep);
+    const RegionBlob whole = write_blob(g, 5), region = write_region(g, {}, {}, {}, 6);
+    const tenon_blob of_graph = open(whole.blob), of_region = open(region.blob);
+    CHECK(tenon_blob_hints(&of_graph) == 5);
+    CHECK(tenon_blob_hints(&of_region) == 6);
+    tenon_blob_header header{};
+    header.hints = 7, header.header_size = TENON_BLOB_HEADER_SIZE_V1;
+    const tenon_blob older{nullptr, 0, &header};
+    CHECK(tenon_blob_hints(&older) == 0);
   }
 
   TEST_CASE("write_region: another node's value becomes an input, the other spaces stay") {

@@ -73,7 +73,8 @@ Node read_node(const tenon_blob& blob, const tenon_node_view& view, std::string_
                std::string_view op, const Target& target, std::deque<Type>& types, TypeAt type_at,
                AlignmentAt alignment_at) {
   const tenon_blob_node& n = *view.node;
-  Node node = NodeReader::make(domain, op, n.version, target.device, target.abi_minor);
+  Node node = NodeReader::make(domain, op, n.version, target.device, target.abi_minor,
+                               tenon_blob_hints(&blob));
   const auto value = [&](uint32_t v) -> const tenon_blob_value& {
     return *tenon_blob_value_at(&blob, view.function, v);
   };
@@ -369,7 +370,8 @@ class Lowering {
         continue;
       const tenon_blob_node bare{};
       tenon_node_view view{&blob_, &function_, &bare, 0, 0, 0, 0, 0};
-      Node node = NodeReader::make("tenon", row.op, row.version, target_.device, target_.abi_minor);
+      Node node = NodeReader::make("tenon", row.op, row.version, target_.device, target_.abi_minor,
+                                   tenon_blob_hints(&blob_));
       NodeReader::add_input(node, &from, nullptr, false, alignment_of(source));
       NodeReader::add_output(node, &to, target_.alignment);
       try {
