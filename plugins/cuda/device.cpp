@@ -25,14 +25,17 @@ bool early_launches_wanted() {
   return !text || std::string_view(text) != "0";
 }
 
-// TENON_CUDA_BATCH_INVARIANT: see Properties::batch_invariant.
 std::string_view batch_invariance_setting() {
   const char* text = secure_getenv("TENON_CUDA_BATCH_INVARIANT");
   return text ? text : "";
 }
-bool batch_invariance_wanted() { return batch_invariance_setting() == "1"; }
 // What it rests on was measured on sm_90.
 bool can_be_batch_invariant(int major) { return major == 9; }
+Invariance invariance_of(int major) {
+  const std::string_view setting = batch_invariance_setting();
+  if (!can_be_batch_invariant(major) || setting == "0") return Invariance::never;
+  return setting == "1" ? Invariance::always : Invariance::where_asked;
+}
 
 int attribute_of(DeviceId id, int which) {
   int value = 0;
@@ -53,7 +56,7 @@ Properties read_properties(DeviceId id) {
   constexpr int kStartsEarly = 9;
   p.early_starts =
       p.major >= kStartsEarly && driver().has_early_starts() && early_launches_wanted();
-  p.batch_invariant = batch_invariance_wanted() && can_be_batch_invariant(p.major);
+  p.invariance = invariance_of(p.major);
   p.l2_bytes = static_cast<uint64_t>(attribute_of(id, attribute::l2_bytes));
   size_t bytes = 0;
   TENON_CUDA(device_memory, &bytes, id);
@@ -129,7 +132,7 @@ namespace {
 std::string batch_invariance_note(int count) {
   const std::string_view setting = batch_invariance_setting();
   if (count == 0 || setting.empty() || setting == "0") return "";
-  if (!batch_invariance_wanted())
+  if (setting != "1")
     return "; TENON_CUDA_BATCH_INVARIANT: expected 0 or 1, got '" + std::string(setting) + "'";
   int able = 0;
   for (int i = 0; i < count; ++i) {

@@ -19,6 +19,9 @@
 
 namespace tenon::cuda {
 
+// When rows have the same bits alone and among others, in what the page of the plugin lists (Batch invariance).
+enum class Invariance : uint8_t { never, where_asked, always };
+
 struct Properties {
   std::string name{};
   int major = 0, minor = 0;  // compute capability
@@ -27,8 +30,7 @@ struct Properties {
   uint32_t shared_per_block =
       48 << 10;               // bytes, the most that a block may have, static and dynamic
   bool early_starts = false;  // Grid::early is understood
-  // A row has the same bits alone and among others, in what the page of the plugin lists (Batch invariance).
-  bool batch_invariant = false;
+  Invariance invariance = Invariance::never;
   uint64_t l2_bytes = 0;
   uint64_t memory_bytes = 0;
 
@@ -157,6 +159,13 @@ class CudaDevice final : public sdk::StreamDevice {
 // The device of the node that a maker looks at.
 inline CudaDevice& device_of(const sdk::Node& node) {
   return static_cast<CudaDevice&>(*node.device());
+}
+
+// Must rows have the same bits alone and among others?
+inline bool is_batch_invariant(const sdk::Node& node) {
+  const Invariance when = device_of(node).properties().invariance;
+  return when == Invariance::always ||
+         (when == Invariance::where_asked && (node.hints() & TENON_HINT_BATCH_INVARIANT) != 0);
 }
 
 }  // namespace tenon::cuda

@@ -229,7 +229,7 @@ sdk::Kernel make_attention(const sdk::op::attention& n, const sdk::Node& node) {
   CudaDevice& device = device_of(node);
   const Properties& properties = device.properties();
   Forward f;
-  f.p = attention_problem(n, device, {});
+  f.p = attention_problem(n, node, {});
   AttentionProblem& p = f.p;
   AttentionArguments& a = p.arguments;
   f.want_lse = n.want_lse;

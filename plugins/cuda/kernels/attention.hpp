@@ -30,7 +30,7 @@ struct AttentionProblem {
   bool wide_floats = false;  // the same for f32
   bool plain = false;        // scores are products times a positive scale, without mask or cap
   bool wgmma = false;        // the tensor cores of sm_90
-  bool alike = false;        // Properties::batch_invariant
+  bool alike = false;        // is_batch_invariant()
   // Keys and values are blocks of q8_0, whose strides count bytes; `wide` is that of the queries.
   bool in_blocks = false;
   uint64_t block_alignment = 0;      // of k and v, in bytes
@@ -66,7 +66,7 @@ struct AttentionProblem {
 // Refuses what no kernel supports. Op: attention or attention_backward. more: operands that are
 // read 16 bytes at a time if q, k and v are.
 template <class Op>
-AttentionProblem attention_problem(const Op& n, CudaDevice& device,
+AttentionProblem attention_problem(const Op& n, const sdk::Node& node,
                                    const std::vector<sdk::Value>& more);
 
 // How one of the texts runs a problem.

@@ -95,7 +95,7 @@ int64_t facts_bytes(const AttentionProblem& p) {
 sdk::Kernel make_attention_backward(const sdk::op::attention_backward& n, const sdk::Node& node) {
   CudaDevice& device = device_of(node);
   Backward b;
-  b.p = attention_problem(n, device, {n.dout, n.o});
+  b.p = attention_problem(n, node, {n.dout, n.o});
   AttentionProblem& p = b.p;
   const AttentionArguments& a = p.arguments;
   if (n.want_dmask) throw Refusal{TENON_REASON_OTHER, "dmask is decomposed"};

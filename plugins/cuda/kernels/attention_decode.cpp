@@ -126,7 +126,7 @@ bool has_vectors(const sdk::Value& v) {
          t.strides[1] % kElements == 0;
 }
 
-AttentionProblem problem_of(const sdk::op::decode_attention& n, CudaDevice& device) {
+AttentionProblem problem_of(const sdk::op::decode_attention& n, const sdk::Node& node) {
   const sdk::Dims &q = n.q.type().dims, &k = n.k_cache.type().dims, &v = n.v_cache.type().dims;
   const int64_t count = n.block_table ? k[0] / n.block_size : q[0];
   const int64_t size = n.block_table ? n.block_size : q[0] == 0 ? 0 : k[0] / q[0];
@@ -139,7 +139,7 @@ AttentionProblem problem_of(const sdk::op::decode_attention& n, CudaDevice& devi
   a.left_window = n.left_window;
   a.q = queries.value(), a.k = keys.value(), a.v = values.value();
   a.kv_len = n.kv_len, a.past_len = n.past_len, a.block_table = n.block_table;
-  return attention_problem(a, device, {});
+  return attention_problem(a, node, {});
 }
 
 struct Decode {
@@ -264,7 +264,7 @@ sdk::Kernel make_decode_attention(const sdk::op::decode_attention& n, const sdk:
     if (x && !x.type().dense())
       throw Refusal::shape("an operand with numbers of tokens is strided");
   Decode d;
-  d.p = problem_of(n, device);
+  d.p = problem_of(n, node);
   AttentionProblem& p = d.p;
   constexpr int64_t kWidest = 128, kMostHeads = 16;
   const bool wide = p.wide && has_vectors(n.q) && has_vectors(n.k) && has_vectors(n.v);

@@ -79,8 +79,9 @@ std::vector<std::string> AttentionProblem::merge_defines() const {
 }
 
 template <class Op>
-AttentionProblem attention_problem(const Op& n, CudaDevice& device,
+AttentionProblem attention_problem(const Op& n, const sdk::Node& node,
                                    const std::vector<sdk::Value>& more) {
+  const CudaDevice& device = device_of(node);
   const sdk::Type &q = n.q.type(), &k = n.k.type(), &v = n.v.type();
   AttentionProblem p;
   p.dtype = q.dtype, p.sum = acc_dtype(q.dtype);
@@ -138,7 +139,7 @@ AttentionProblem attention_problem(const Op& n, CudaDevice& device,
   p.q = n.q.position(), p.k = n.k.position(), p.v = n.v.position();
   p.padded_dim = padded(dim), p.padded_v_dim = padded(v_dim);
   p.mma = is_half(p.dtype) && device.properties().major >= 8;
-  p.alike = device.properties().batch_invariant;
+  p.alike = is_batch_invariant(node);
 
   int mask = 0;
   if (n.mask) {
@@ -184,9 +185,9 @@ AttentionProblem attention_problem(const Op& n, CudaDevice& device,
       d.push_back("BLOCK_TABLE=" + type_name("block_table", n.block_table.type().dtype));
   return p;
 }
-template AttentionProblem attention_problem(const sdk::op::attention&, CudaDevice&,
+template AttentionProblem attention_problem(const sdk::op::attention&, const sdk::Node&,
                                             const std::vector<sdk::Value>&);
-template AttentionProblem attention_problem(const sdk::op::attention_backward&, CudaDevice&,
+template AttentionProblem attention_problem(const sdk::op::attention_backward&, const sdk::Node&,
                                             const std::vector<sdk::Value>&);
 
 }  // namespace tenon::cuda

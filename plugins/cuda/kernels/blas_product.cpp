@@ -37,9 +37,10 @@ std::optional<int> epilogue_of(const ProductProblem& p) {
     if (p.pre_act) return {};
     return bias ? value::epilogue_bias : value::epilogue_none;
   }
-  // Its gelu is the form with tanh, good to a half's digits. Its relu makes NaN zero, and a
-  // residual would be added before the activation.
-  if (p.act_kind != "gelu_tanh" || !is_half(p.y) || p.residual != TENON_DTYPE_NONE) return {};
+  // Its gelu is the form with tanh, good to a half's digits, and not to the bits of ours. Its relu makes
+  // NaN zero, and a residual would be added before the activation.
+  if (p.act_kind != "gelu_tanh" || is_chain(p) || !is_half(p.y) || p.residual != TENON_DTYPE_NONE)
+    return {};
   constexpr int64_t kAuxColumns = 8;  // of which a row must be a multiple
   if (p.pre_act && (p.n % kAuxColumns != 0 || p.batches() != 1)) return {};
   return (bias ? value::epilogue_gelu_bias : value::epilogue_gelu) |
@@ -110,7 +111,7 @@ std::optional<Heuristic> choice_of(const std::string& text) {
 
 struct BlasProduct::State {
   State(CudaDevice& d, const ProductProblem& p) : device(d), problem(p) {
-    if (!sums_in_order()) return;
+    if (!is_chain(problem)) return;
     try {
       check.emplace(d, p);
     } catch (const sdk::Refusal&) {  // no compiler: then nothing can be compared
@@ -125,9 +126,6 @@ struct BlasProduct::State {
   OwnedLayout a{}, b{}, y{};
   std::optional<Heuristic> choice{};
 
-  // Must a row have the same bits alone and among others? The library's gelu is not ours, so products with it
-  // have no such promise.
-  bool sums_in_order() const { return is_chain(device, problem) && problem.act.empty(); }
   int compute() const {
     if (problem.sum == TENON_DTYPE_F64) return value::compute_f64;
     return problem.a == TENON_DTYPE_F32 && problem.tf32 ? value::compute_tf32 : value::compute_f32;
@@ -185,8 +183,8 @@ struct BlasProduct::State {
     blas().check("preference_create", blas().preference_create(wish.slot()));
     set(wish, value::most_workspace, static_cast<size_t>(workspace));
     set(wish, value::reduction_mask,
-        static_cast<uint32_t>(sums_in_order() ? value::reduce_never
-                                              : value::reduce_in_compute_type));
+        static_cast<uint32_t>(is_chain(problem) ? value::reduce_never
+                                                : value::reduce_in_compute_type));
     set(wish, value::alignment_a, alignment_of_b());
     set(wish, value::alignment_b, alignment_of_a());
     set(wish, value::alignment_c, alignment_of_y());
@@ -214,7 +212,7 @@ struct BlasProduct::State {
          << sdk::dtype_name(p.bias) << " residual " << sdk::dtype_name(p.residual) << " batch "
          << inner() << " steps " << step_of_a() << " " << step_of_b() << " alignment "
          << alignment_of_a() << " " << alignment_of_b() << " workspace " << workspace
-         << (sums_in_order() ? " unsplit" : "") << (check ? " in the order of our own\n" : "\n");
+         << (is_chain(problem) ? " unsplit" : "") << (check ? " in the order of our own\n" : "\n");
     return text.str();
   }
 

@@ -174,7 +174,7 @@ sdk::Kernel make_block_product(const BlockProblem& p, const std::string& compute
     throw Refusal::shape("a norm or a gate within a product takes one row of halves on sm_90");
   }
   // Products of decoded weights add in another order than those of few rows, in f32, or round weights.
-  const bool may_decode = x == TENON_DTYPE_F32 ? !device.properties().batch_invariant
+  const bool may_decode = x == TENON_DTYPE_F32 ? !is_batch_invariant(node)
                                                : compute == (x == TENON_DTYPE_F16 ? "f16" : "bf16");
   if (may_decode && fits && p.m >= kFewestRounded && p.m <= kMostRounded)
     if (const auto kernel = rounded_product(p, device)) return *kernel;

@@ -154,7 +154,7 @@ constexpr int64_t kShortSum = 700;
 // residual, of which a norm behind it then reads the sum in f32.
 bool is_better_apart(CudaDevice& device, const ProductProblem& p) {
   constexpr int64_t kSmall = 1 << 15;
-  const bool chain = is_chain(device, p);
+  const bool chain = is_chain(p);
   if (!is_half(p.y) || p.pre_act) return false;
   if (chain && p.residual != TENON_DTYPE_NONE) return true;
   if (BlasProduct::takes(device, p) || (is_half(p.a) && p.k < kShortSum)) return false;
@@ -166,10 +166,11 @@ bool is_better_apart(CudaDevice& device, const ProductProblem& p) {
 
 }  // namespace
 
-Kernel make_product(const Node& node, const ProductProblem& p, const ProductPlaces& places) {
+Kernel make_product(const Node& node, ProductProblem p, const ProductPlaces& places) {
   CudaDevice& device = device_of(node);
+  p.alike = is_batch_invariant(node);
   Kernel kernel;
-  if (is_chain(device, p) && is_better_apart(device, p))
+  if (is_chain(p) && is_better_apart(device, p))
     throw Refusal{TENON_REASON_OTHER,
                   "not all kernels of such a product round as one with what follows it does: batch "
                   "invariant products stay apart"};
@@ -180,7 +181,7 @@ Kernel make_product(const Node& node, const ProductProblem& p, const ProductPlac
     kernel.cost = p.seconds();
     return kernel;
   }
-  if (DotsProduct::takes(device, p)) {
+  if (DotsProduct::takes(p)) {
     const DotsProduct dots(device, p);
     kernel =
         kernel_of({dots.code()}, [dots, places](const sdk::Call& c) { dots.run(c, places.of(c)); });
@@ -211,7 +212,7 @@ Kernel make_product(const Node& node, const ProductProblem& p, const ProductPlac
   ProductProblem plain = p;
   const bool fused = BlasProduct::takes(device, p);
   if (!fused) {
-    if (is_chain(device, p)) plain.alpha = 1;  // what follows multiplies by it, as our own tiles do
+    if (is_chain(p)) plain.alpha = 1;  // what follows multiplies by it, as our own tiles do
     plain.bias = plain.residual = TENON_DTYPE_NONE;
     plain.pre_act = false;
     plain.act.clear(), plain.act_kind.clear();

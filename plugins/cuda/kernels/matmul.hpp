@@ -16,8 +16,7 @@ struct ProductPlaces {
   }
 };
 // One product with all that follows it, in the fastest way. Throws sdk::Refusal.
-sdk::Kernel make_product(const sdk::Node& node, const ProductProblem& p,
-                         const ProductPlaces& places);
+sdk::Kernel make_product(const sdk::Node& node, ProductProblem p, const ProductPlaces& places);
 
 sdk::Kernel make_lora_matmul(const sdk::op::lora_matmul& n, const sdk::Node& node);
 

@@ -83,9 +83,9 @@ double ProductProblem::seconds() const {
   return 3e-6 + std::max(flops() / rate, moved / 3.5e12);
 }
 
-bool is_chain(const CudaDevice& device, const ProductProblem& p) {
-  return device.properties().batch_invariant && is_half(p.a) && p.a == p.b &&
-         p.sum == TENON_DTYPE_F32 && !p.trans_a && p.batch.empty();
+bool is_chain(const ProductProblem& p) {
+  return p.alike && is_half(p.a) && p.a == p.b && p.sum == TENON_DTYPE_F32 && !p.trans_a &&
+         p.batch.empty();
 }
 
 TileProduct::TileProduct(CudaDevice& device, const ProductProblem& problem) : problem_(problem) {
@@ -112,7 +112,7 @@ void TileProduct::run(const sdk::Call& call, const ProductPointers& p) const {
                args);
 }
 
-bool DotsProduct::takes(const CudaDevice& device, const ProductProblem& p) {
+bool DotsProduct::takes(const ProductProblem& p) {
   // Of many rows of halves, the tensor cores of the library are faster. Where rows have the same bits alone and
   // among others, the kernel must not depend on m. Long rows keep all threads busy, and then memory limits both.
   constexpr int64_t kFewColumns = 8, kFewRows = 8, kManyColumns = 512, kMostOfHalves = 64,
@@ -127,8 +127,7 @@ bool DotsProduct::takes(const CudaDevice& device, const ProductProblem& p) {
          p.k % vector == 0 && on_vectors(p.a_alignment, p.lda) &&
          on_vectors(p.b_alignment, p.ldb) &&
          (f32 ? p.n <= kFewColumns || (p.m <= kFewRows && p.n <= kManyColumns)
-              : p.n <= kFewColumns &&
-                    (is_chain(device, p) ? p.k >= kLongRow : p.m <= kMostOfHalves));
+              : p.n <= kFewColumns && (is_chain(p) ? p.k >= kLongRow : p.m <= kMostOfHalves));
 }
 
 DotsProduct::DotsProduct(CudaDevice& device, const ProductProblem& problem) : problem_(problem) {
@@ -174,7 +173,7 @@ int64_t row_stages(const CudaDevice& device, int64_t k) {
 }  // namespace
 
 bool RowProduct::takes(const CudaDevice& device, const ProductProblem& p) {
-  return !is_chain(device, p) && is_large_transposed(device, p) && p.m == 1 &&
+  return !is_chain(p) && is_large_transposed(device, p) && p.m == 1 &&
          row_stages(device, p.k) >= kLeastRowStages;
 }
 
@@ -225,7 +224,7 @@ FewRowsStages few_rows_stages(const CudaDevice& device, int64_t m) {
 }  // namespace
 
 bool FewRowsProduct::takes(const CudaDevice& device, const ProductProblem& p) {
-  return is_chain(device, p) && is_large_transposed(device, p) && p.m >= 1 && p.m <= kMostFewRows &&
+  return is_chain(p) && is_large_transposed(device, p) && p.m >= 1 && p.m <= kMostFewRows &&
          p.lda % kElements == 0 && few_rows_stages(device, p.m).count > 0;
 }
 
@@ -261,7 +260,7 @@ ProductFinish::ProductFinish(CudaDevice& device, const ProductProblem& problem)
   ProductProblem t = problem;
   t.a = t.b = t.sum;
   t.trans_a = t.trans_b = false;
-  if (!is_chain(device, problem)) t.alpha = 1;  // it is in the sums
+  if (!is_chain(problem)) t.alpha = 1;  // it is in the sums
   const auto aligned = [](tenon_dtype type, uint64_t alignment) {
     return type == TENON_DTYPE_NONE || alignment >= kBytes;
   };

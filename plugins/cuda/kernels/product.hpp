@@ -22,6 +22,7 @@ struct ProductProblem {
   double alpha = 1;
   uint64_t a_alignment = 0, b_alignment = 0;           // bytes
   bool frozen = false;                                 // nothing writes b
+  bool alike = false;                                  // is_batch_invariant()
   std::vector<int64_t> batch{}, a_steps{}, b_steps{};  // outermost first
   // What follows; NONE and empty where absent.
   tenon_dtype bias = TENON_DTYPE_NONE, residual = TENON_DTYPE_NONE;
@@ -42,10 +43,9 @@ struct ProductProblem {
   double seconds() const;  // estimated
 };
 
-// Must each row of the result have the same bits alone and among any number of others? If so
-// (Properties::batch_invariant), all kernels of products of halves add the terms of a sum in the order of
-// mma_tile (device/tile.cuh).
-bool is_chain(const CudaDevice& device, const ProductProblem& p);
+// Must each row of the result have the same bits alone and among any number of others? If so (p.alike), all
+// kernels of products of halves add the terms of a sum in the order of mma_tile (device/tile.cuh).
+bool is_chain(const ProductProblem& p);
 
 struct ProductPointers {
   const void *a = nullptr, *b = nullptr, *bias = nullptr, *residual = nullptr;
@@ -73,7 +73,7 @@ class TileProduct {
 // few columns in f32, and in halves where is_chain(), a row has the same bits alone and among others.
 class DotsProduct {
  public:
-  static bool takes(const CudaDevice& device, const ProductProblem& p);
+  static bool takes(const ProductProblem& p);
   DotsProduct(CudaDevice& device, const ProductProblem& problem);
   Code code() const { return code_; }
   void run(const sdk::Call& call, const ProductPointers& p) const;
