@@ -54,6 +54,11 @@ struct EngineOptions {
   // NONE: that of activations, but on the cpu f16 if the weights are not f32 and `compute` is NONE.
   tenon_dtype cache = TENON_DTYPE_NONE;
   Products products = Products::f32;
+  // Whether the logits of a sequence must have the same bits whoever else is served and however its prompt
+  // is cut. On the cpu they have. Elsewhere it is a hint to the device (ExecutableOptions). True also makes
+  // Products::device f32, and refuses Products::compute. Unset: TENON_LLM_BATCH_INVARIANT_AUTO of
+  // tenon_llm.h.
+  std::optional<bool> batch_invariant{};
   // Changes of the model, added up. They stay apart from its weights, whatever those are.
   std::vector<AdapterChoice> adapters{};
   // Weights of one dtype that multiply the same values become one weight while a model is loaded:

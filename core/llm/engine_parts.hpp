@@ -86,6 +86,7 @@ struct Engine::Parts {
     store.add_missing(graph);
     ExecutableOptions executable = options.executable;
     executable.device = options.device;
+    executable.batch_invariant = options.batch_invariant.value_or(false);
     r.executable = std::make_unique<Executable>(runtime, graph, store, executable);
     r.context = std::make_unique<Context>(*r.executable);
   }
@@ -130,6 +131,18 @@ struct Engine::Parts {
                       " tokens: slots of this device and model have memory of their own; expected "
                       "slots * context, " +
                       std::to_string(options.slots * context));
+  }
+  // Can some device make all of this model batch invariant? Of cuda's kernels, those of halves with heads of
+  // at most 128 elements are, and products with blocks that are not rounded.
+  bool can_be_batch_invariant() const {
+    constexpr int64_t kWidestHead = 128, kElements = 8;
+    const bool halves = options.compute == f16 || options.compute == bf16;
+    const bool narrow = std::ranges::all_of(states, [](const CacheState& s) {
+      return s.type.dims.back() <= kWidestHead && s.type.dims.back() % kElements == 0;
+    });
+    return halves && narrow && options.cache == options.compute && !config.recurrent() &&
+           config.moe.experts == 0 && config.alibi.slopes.empty() &&
+           (options.products == Products::f32 || !weights.has_blocks());
   }
   Context& runner(const Key& key) {
     Runner& r = runners[key];

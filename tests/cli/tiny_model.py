@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A folder with a small language model of random weights, as Hugging Face lays it out, without its packages."""
-import json, pathlib, random, struct
+import json, math, pathlib, random, struct
 
 SPECIAL = ["<s>", "</s>", "<|user|>", "<|assistant|>", "<|system|>", "<|tool|>"]
 TEMPLATE = ("{{ bos_token }}{% if tools %}<|system|>{{ tools | tojson }}{% endif %}"
@@ -75,11 +75,32 @@ def make(folder, seed=1, hidden=32, layers=2, heads=4, kv_heads=2, ffn=48, conte
                    at + "mlp.down_proj.weight": [hidden, ffn]}
     source, tensors = random.Random(seed), {}
     for name, shape in shapes.items():
-        count = shape[0] * (shape[1] if len(shape) > 1 else 1)
-        numbers = [1.0] * count
-        if len(shape) > 1:
-            some = [source.gauss(0, deviation) for _ in range(min(count, distinct or count))]
-            numbers = (some * -(-count // len(some)))[:count]
-        tensors[name] = (shape, numbers)
+        ones = len(shape) == 1  # factors of norms
+        tensors[name] = (shape, [1.0] * shape[0] if ones else random_numbers(source, shape, deviation, distinct))
     write_tensors(folder / "model.safetensors", tensors)
     return folder
+
+
+def random_numbers(source, shape, deviation, distinct=None):
+    """distinct: they repeat after so many."""
+    count = math.prod(shape)
+    some = [source.gauss(0, deviation) for _ in range(min(count, distinct or count))]
+    return (some * -(-count // len(some)))[:count]
+
+
+def make_gpt2(folder, seed=5, width=16, layers=1, heads=2, context=64, deviation=0.4, distinct=None):
+    """A folder of GPT-2, without a tokenizer; returns its tensors."""
+    config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": width, "n_layer": layers, "n_head": heads,
+              "n_positions": context, "vocab_size": 262, "eos_token_id": 0, "tie_word_embeddings": True}
+    shapes = {"wte.weight": [262, width], "wpe.weight": [context, width], "ln_f.weight": [width], "ln_f.bias": [width]}
+    for i in range(layers):
+        for name, dims in {"ln_1": [width], "attn.c_attn": [width, 3 * width], "attn.c_proj": [width, width], "ln_2": [width],
+                           "mlp.c_fc": [width, 4 * width], "mlp.c_proj": [4 * width, width]}.items():
+            shapes |= {f"h.{i}.{name}.weight": dims, f"h.{i}.{name}.bias": dims[-1:]}
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    source = random.Random(seed)
+    tensors = {f"transformer.{name}": (dims, random_numbers(source, dims, deviation, distinct)) for name, dims in shapes.items()}
+    write_tensors(folder / "model.safetensors", tensors)
+    return tensors

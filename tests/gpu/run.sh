@@ -20,7 +20,7 @@
 #                                       exec.random_loop, exec.block_keys, exec.block_rows) on DEVICE, draws of a language model
 #                                       from candidates (llm.draws), and the time of a trip with one small step
 #   run.sh bits [BUNDLE [DEVICE [TYPE...]]]  on the GPU machine: the logits of small models have the same bits however a prompt
-#                                       is cut and beside other sequences, with TENON_CUDA_BATCH_INVARIANT=1 unless it is set;
+#                                       is cut and beside other sequences;
 #                                       weights of TYPE (default F16 BF16 Q8_0 Q4_K_M), in activations of f16 and bf16; JOBS (4)
 #                                       processes at a time; short table last
 #   run.sh bench [BUNDLE]               on the GPU machine: ops, median times

@@ -50,7 +50,10 @@ int main(void) {
   REFUSED(tenon_llm_open(NULL, str(path), NULL, &llm), TENON_INVALID_ARGUMENT, "runtime is NULL");
   REFUSED(tenon_llm_open(runtime, str(path), NULL, NULL), TENON_INVALID_ARGUMENT,
           "out_llm is NULL");
-  options.products = 0, options.cache_tokens = -1;
+  options.products = 0, options.batch_invariant = 3;
+  REFUSED(tenon_llm_open(runtime, str(path), &options, &llm), TENON_INVALID_ARGUMENT,
+          "TENON_LLM_BATCH_INVARIANT_*, got 3");
+  options.batch_invariant = TENON_LLM_BATCH_INVARIANT_YES, options.cache_tokens = -1;
   REFUSED(tenon_llm_open(runtime, str(path), &options, &llm), TENON_INVALID_ARGUMENT,
           "cache_tokens: expected 0 or more, got -1");
   // A caller whose struct ends behind `device`.

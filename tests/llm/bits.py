@@ -27,7 +27,7 @@ LARGE = {
     # With 16 sequences more key heads than an H200 has multiprocessors: they have another kernel than few.
     "own keys": {"hidden": 768, "heads": 12, "kv_heads": 12, "ffn": 1536},
 }
-# Activations and products, with weights of a type.
+# Activations and products, with weights of a type. Blocks whose products may round (compute) are there to see what differs.
 BLOCKS = [(compute, products) for compute in ("f16", "bf16") for products in ("f32", "compute")]
 RUNS = {"F16": [("f16", "f32")], "BF16": [("bf16", "f32")], "Q8_0": BLOCKS, "Q4_K_M": BLOCKS}
 failures = []
@@ -74,19 +74,22 @@ def on_cpu():
 
 def on_device(device, kinds):
     """A row is printed when its run ends, and in the table: a time limit may end the others."""
-    os.environ.setdefault("TENON_CUDA_BATCH_INVARIANT", "1")
     row = "{:13} {:7} {:8} {:9} {:58} {:>7}".format
     with tempfile.TemporaryDirectory() as place:
         folders = {name: tiny_model.make(pathlib.Path(place, name.replace(" ", "_")), context=1024, deviation=0.04, logits=4096,
                                          distinct=65521, **shape) for name, shape in LARGE.items()}
+        # Products with biases and gelu_tanh behind them.
+        folders["gelu"] = pathlib.Path(place, "gelu")
+        tiny_model.make_gpt2(folders["gelu"], width=1024, heads=16, layers=2, context=1024, deviation=0.2, distinct=65521)
 
         def run(name, kind, file, compute, products):
             start = time.time()
             code, lines = run_bits(f"{name} {kind} {compute} {products}", file, "--device", device, "--compute", compute,
                                    "--cache", compute, "--products", products)
-            if code != 0:
+            rounds = code == 1 and kind not in ("F16", "BF16") and products == "compute"  # nothing is promised then
+            if code != 0 and not rounds:
                 failures.append(name)
-            result = f"{'ok' if code == 0 else f'BAD {code}'} {lines[-1] if lines else ''}"
+            result = f"{'ok' if code == 0 else 'rounds' if rounds else f'BAD {code}'} {lines[-1] if lines else ''}"
             line = row(name, kind, compute, products, result[:58], f"{time.time() - start:.0f}")
             print(line, flush=True)
             return line

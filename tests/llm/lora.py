@@ -3,11 +3,11 @@
 logits as the merged weights do, and what tenon does not know is refused by name.
 
 lora.py TENON LLM_PROBE"""
-import array, json, math, pathlib, random, shutil, subprocess, sys, tempfile
+import array, json, pathlib, random, shutil, subprocess, sys, tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
 import tiny_model
-from tiny_model import read_tensors, write_tensors
+from tiny_model import make_gpt2, random_numbers, read_tensors, write_tensors
 
 TENON, PROBE = sys.argv[1:3]
 HIDDEN, FFN, RANK, ALPHA = 32, 48, 4, 6
@@ -84,23 +84,12 @@ def merged(folder, model, factors, scale):
 def gpt2(at):
     """Its folders have [in, out]. fan_in_fan_out says so, but the model decides, as with PEFT: a file that contradicts it, and a
     model of the other kind with it, is read as if it did not."""
-    source, width, vocabulary = random.Random(5), 16, 262
-    config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": width, "n_layer": 1, "n_head": 2,
-              "n_positions": 64, "vocab_size": vocabulary, "eos_token_id": 0, "tie_word_embeddings": True}
-    shapes = {"wte.weight": [vocabulary, width], "wpe.weight": [64, width], "ln_f.weight": [width], "ln_f.bias": [width]}
-    for name, dims in {"ln_1": [width], "attn.c_attn": [width, 3 * width], "attn.c_proj": [width, width], "ln_2": [width],
-                       "mlp.c_fc": [width, 4 * width], "mlp.c_proj": [4 * width, width]}.items():
-        shapes |= {f"h.0.{name}.weight": dims, f"h.0.{name}.bias": dims[-1:]}
-    model = at / "gpt2"
-    model.mkdir()
-    (model / "config.json").write_text(json.dumps(config))
+    source, model = random.Random(5), at / "gpt2"
+    weights = make_gpt2(model)
     shutil.copy(at / "model" / "tokenizer.json", model)
-    weights = {f"transformer.{name}": (dims, [source.gauss(0, 0.4) for _ in range(math.prod(dims))])
-               for name, dims in shapes.items()}
-    write_tensors(model / "model.safetensors", weights)
     factors = {}
     for name in ("attn.c_attn", "mlp.c_proj"):
-        i, o = shapes[f"h.0.{name}.weight"]
+        i, o = weights[f"transformer.h.0.{name}.weight"][0]
         factors[f"transformer.h.0.{name}"] = (matrix(source, RANK, i, 0.3), matrix(source, o, RANK, 0.3))
     for module, (a, b) in factors.items():
         (i, o), numbers = weights[module + ".weight"]
@@ -146,7 +135,7 @@ def neox(at):
     (model / "config.json").write_text(json.dumps(config))
     shutil.copy(at / "model" / "tokenizer.json", model)
     write_tensors(model / "model.safetensors",
-                  {name: (dims, [source.gauss(0, 0.4) for _ in range(math.prod(dims))]) for name, dims in shapes.items()})
+                  {name: (dims, random_numbers(source, dims, 0.4)) for name, dims in shapes.items()})
     gguf = at / "neox.gguf"
     done = subprocess.run([TENON, "llm", "convert", model, gguf, "--type", "F32"], capture_output=True, text=True)
     check("neox: converted", done.returncode == 0, done.stderr)
@@ -200,7 +189,7 @@ def falcon_h1(at):
     (model / "config.json").write_text(json.dumps(config))
     shutil.copy(at / "model" / "tokenizer.json", model)
     write_tensors(model / "model.safetensors",
-                  {name: (dims, [source.gauss(0, 0.4) for _ in range(math.prod(dims))]) for name, dims in shapes.items()})
+                  {name: (dims, random_numbers(source, dims, 0.4)) for name, dims in shapes.items()})
 
     def tenon(what, *words, fails=None):
         done = subprocess.run([TENON, "llm", *words], capture_output=True, text=True)

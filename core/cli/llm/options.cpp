@@ -24,6 +24,11 @@ llm::Products products_of(const Args& args) {
                              : llm::Products::f32;
 }
 
+std::optional<bool> invariance_of(const Args& args) {
+  const std::string answer = args.text("--batch-invariant");
+  return answer.empty() ? std::nullopt : std::optional(answer == "yes");
+}
+
 // "DIR" or "DIR:SCALE". A folder of the whole name counts first.
 llm::AdapterChoice adapter_of(const std::string& text) {
   std::error_code error;
@@ -79,6 +84,13 @@ std::vector<Option> with_engine_options(std::vector<Option> own) {
            "except beside fp8 weights; compute may round weights to the dtype of --compute",
        .otherwise = "int8 on the cpu, compute elsewhere",
        .choices = {"int8", "compute", "f32"}},
+      {.name = "--batch-invariant",
+       .value = "ANSWER",
+       .help =
+           "whether answers must have the same bits whoever else is served, where the device can: "
+           "GPUs of sm_90; yes also means --products f32 there",
+       .otherwise = "yes for weights of f16 or bf16 without experts, if all of the model can be so",
+       .choices = {"yes", "no"}},
       lora_option(
           "run with an adapter (LoRA, as PEFT saves it) beside the weights; may be repeated"),
       memory_option(),
@@ -97,6 +109,7 @@ llm::EngineOptions engine_options(const Args& args, int64_t slots) {
           .compute = dtype_of(args, "--compute"),
           .cache = dtype_of(args, "--cache"),
           .products = products_of(args),
+          .batch_invariant = invariance_of(args),
           .adapters = adapters_of(args),
           .executable = executable_options(args)};
 }

@@ -60,6 +60,20 @@ Products products_of(uint32_t products) {
   }
 }
 
+std::optional<bool> invariance_of(uint32_t batch_invariant) {
+  switch (batch_invariant) {
+    case TENON_LLM_BATCH_INVARIANT_AUTO:
+      return std::nullopt;
+    case TENON_LLM_BATCH_INVARIANT_NO:
+      return false;
+    case TENON_LLM_BATCH_INVARIANT_YES:
+      return true;
+    default:
+      refuse("batch_invariant: expected TENON_LLM_BATCH_INVARIANT_*, got " +
+             std::to_string(batch_invariant));
+  }
+}
+
 tenon_dtype dtype_of(const char* option, tenon_dtype dtype, bool may_be_blocks) {
   constexpr tenon_dtype kPlain[] = {TENON_DTYPE_NONE, tenon::f32, tenon::f16, tenon::bf16};
   if (std::ranges::find(kPlain, dtype) == std::end(kPlain) &&
@@ -82,6 +96,7 @@ EngineOptions options_of(const tenon_llm_options& o) {
   if (o.cache_tokens < 0)
     refuse("cache_tokens: expected 0 or more, got " + std::to_string(o.cache_tokens));
   out.cache_tokens = o.cache_tokens;
+  out.batch_invariant = invariance_of(o.batch_invariant);
   return out;
 }
 

@@ -2,6 +2,7 @@
 // Finds the tensors of a folder, checks them against a graph, and loads them into a store.
 #include "llm/arch/tensors.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <set>
@@ -140,6 +141,11 @@ uint64_t Weights::bytes() const {
   uint64_t sum = 0;
   for (const auto& [name, recipe] : recipes_) sum += recipe.type.bytes();
   return sum;
+}
+
+bool Weights::has_blocks() const {
+  return std::ranges::any_of(recipes_,
+                             [](const auto& r) { return in_blocks(r.second.type.dtype); });
 }
 
 void Weights::load(Store& store) const {

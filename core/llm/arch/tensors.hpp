@@ -71,6 +71,8 @@ class Weights {
   void check_unused(const std::function<bool(const std::string&)>& harmless) const;
   // Of all weights that graphs asked for.
   uint64_t bytes() const;
+  // Is one of them in blocks?
+  bool has_blocks() const;
   // Sets all weights that graphs asked for.
   void load(Store& store) const;
 

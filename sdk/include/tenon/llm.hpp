@@ -54,6 +54,8 @@ struct EngineOptions {
   tenon_dtype compute = TENON_DTYPE_NONE, cache = TENON_DTYPE_NONE;
   // That the cache has room for, of all slots together; 0: slots * context. See tenon_llm_options.
   int64_t cache_tokens = 0;
+  // Whether bits must not depend on other sequences; absent: see TENON_LLM_BATCH_INVARIANT_AUTO.
+  std::optional<bool> batch_invariant{};
 };
 
 // tenon_llm_facts.
@@ -132,6 +134,9 @@ class Engine {
     o.compute = options.compute;
     o.cache = options.cache;
     o.cache_tokens = options.cache_tokens;
+    o.batch_invariant = !options.batch_invariant   ? TENON_LLM_BATCH_INVARIANT_AUTO
+                        : *options.batch_invariant ? TENON_LLM_BATCH_INVARIANT_YES
+                                                   : TENON_LLM_BATCH_INVARIANT_NO;
     tenon_llm* handle = nullptr;
     detail::check(tenon_llm_open(runtime.handle(), detail::str(path), &o, &handle));
     handle_.reset(handle);

@@ -51,6 +51,19 @@ typedef struct tenon_llm_tokens tenon_llm_tokens;
                                                 // products are in f32
 #define TENON_LLM_PRODUCTS_COMPUTE UINT32_C(3)  // weights may be rounded to the dtype of activations
 
+// tenon_llm_options::batch_invariant: whether the logits of a sequence must have the same bits
+// whoever else is served and however its prompt is cut. On a cpu they have; other devices do what
+// they can (TENON_COMPILE_BATCH_INVARIANT), which may cost time.
+//
+//   AUTO  yes, if all of the model can be so on some device: with activations and a cache of f16 or
+//         bf16, and products that do not round; no recurrent layers, experts, alibi, or heads of more
+//         than 128 elements
+//   YES   also makes PRODUCTS_DEVICE mean PRODUCTS_F32 on other devices than a cpu, where
+//         PRODUCTS_COMPUTE is refused (TENON_INVALID_ARGUMENT)
+#define TENON_LLM_BATCH_INVARIANT_AUTO UINT32_C(0)
+#define TENON_LLM_BATCH_INVARIANT_NO   UINT32_C(1)
+#define TENON_LLM_BATCH_INVARIANT_YES  UINT32_C(2)
+
 // Zero-filled options are the defaults.
 typedef struct tenon_llm_options {
   uint64_t struct_size;
@@ -69,6 +82,8 @@ typedef struct tenon_llm_options {
                               // possible where slots share blocks of 96 tokens, of which each sequence
                               // takes whole ones: on a cpu and on cuda, but not for recurrent
                               // models. A call that finds no room fails with TENON_OUT_OF_MEMORY
+  uint32_t batch_invariant;   // TENON_LLM_BATCH_INVARIANT_*
+  uint32_t reserved0;
 } tenon_llm_options;
 
 // Opens a model: a folder with config.json and safetensors files, or a GGUF file (of several, the

@@ -101,11 +101,12 @@ tenon_dtype dtype_of(std::string_view name, const char* what,
 
 void open(PyEngine* self, const Kept<Runtime>& runtime, const std::string& path, std::string device,
           int64_t context, int64_t slots, std::string_view compute, std::string_view cache,
-          std::string_view products, int64_t cache_tokens) {
+          std::string_view products, int64_t cache_tokens, std::optional<bool> batch_invariant) {
   llm::EngineOptions o;
   if (device != "auto") o.device = std::move(device);
   o.context = context, o.slots = slots, o.cache_tokens = cache_tokens;
   o.products = products_of(products);
+  o.batch_invariant = batch_invariant;
   o.compute = dtype_of(compute, "compute", {f32, f16, bf16}, "f32, f16 or bf16");
   o.cache = dtype_of(cache, "cache", {f32, f16, bf16, TENON_DTYPE_Q8_0}, "f32, f16, bf16 or q8_0");
   const Runtime& r = *runtime;
@@ -275,7 +276,7 @@ void add_llm(nb::module_& m) {
   nb::class_<PyEngine>(m, "_LlmEngine", nb::is_weak_referenceable())
       .def("__init__", open, nb::arg("runtime"), nb::arg("path"), nb::arg("device"),
            nb::arg("context"), nb::arg("slots"), nb::arg("compute"), nb::arg("cache"),
-           nb::arg("products"), nb::arg("cache_tokens"))
+           nb::arg("products"), nb::arg("cache_tokens"), nb::arg("batch_invariant").none())
       .def("facts", facts)
       .def(
           "tokenize",

@@ -323,7 +323,7 @@ def load(
     options: those of Model: exec_mode, lanes, aot, pins, memory_limits, buckets, allow_fallback.
 
     Language models give a tenon.llm.Engine: a file *.gguf, or a folder of Hugging Face with config.json. options: those of
-    Engine: context, slots, compute, cache, products, cache_tokens. For type checkers the result is a Model; tenon.llm.Engine(path) has its own
+    Engine: context, slots, compute, cache, products, cache_tokens, batch_invariant. For type checkers the result is a Model; tenon.llm.Engine(path) has its own
     type.
     """
     if _is_language_model(Path(path)):

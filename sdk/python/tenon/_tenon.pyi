@@ -165,6 +165,7 @@ class Executable:
         simplify: bool = True,
         fuse: bool = True,
         decompose_all: bool = False,
+        batch_invariant: bool = False,
         exec_mode: str = "default",
         lanes: int = 0,
         aot: bool = False,
@@ -240,6 +241,7 @@ class _LlmEngine:
         cache: str,
         products: str,
         cache_tokens: int,
+        batch_invariant: bool | None,
     ) -> None: ...
     def facts(self) -> dict[str, Any]: ...
     def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]: ...

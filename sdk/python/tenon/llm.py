@@ -53,6 +53,9 @@ class Engine:
     products: the precision of products with weights in blocks. "f32": as precise as in f32. "int8": activations are
     rounded to blocks of 8-bit integers. "compute": weights may be rounded to the dtype of activations. "auto": "int8" on
     the cpu, "compute" elsewhere.
+    batch_invariant: whether answers must have the same bits whoever else is served, where the device can: on the cpu, and
+    on GPUs of sm_90, where True also makes products "auto" mean "f32". None: yes for weights of f16 or bf16, if all of the
+    model can be so: no experts, recurrent layers, alibi, or heads of more than 128 elements.
 
     A slot keeps what it has read: the next prompt is read from where it differs. Calls of several threads wait for each
     other. They release the GIL. For asyncio: generate_async(), complete_async() and embed_async(), which run the model in a
@@ -70,6 +73,7 @@ class Engine:
         cache: str | DType | None = None,
         products: str = "auto",
         cache_tokens: int | None = None,
+        batch_invariant: bool | None = None,
         runtime: Runtime | None = None,
     ) -> None:
         self._path, self._device = os.fspath(path), text_of(device, "device")
@@ -83,6 +87,7 @@ class Engine:
             "" if cache is None else text_of(str(cache), "cache"),
             text_of(products, "products"),
             0 if cache_tokens is None else _at_least_one(cache_tokens, "cache_tokens"),
+            None if batch_invariant is None else bool(batch_invariant),
         )
         self._facts = self._native.facts()
         self._executor: ThreadPoolExecutor | None = None

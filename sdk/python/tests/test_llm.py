@@ -92,6 +92,13 @@ class Loading(Rig):
             e = Engine(self.path, device="cpu", products=products)
             self.assertEqual(e.complete("x", max_tokens=5).tokens, expected, products)
 
+    def test_batch_invariant(self):
+        # On the cpu nothing has to be done for it.
+        expected = self.engine.complete("x", max_tokens=5).tokens
+        for answer in (None, True, False):
+            e = Engine(self.path, device="cpu", batch_invariant=answer)
+            self.assertEqual(e.complete("x", max_tokens=5).tokens, expected, answer)
+
     def test_what_is_wrong_is_named(self):
         for options, words in (
             ({"context": 9999}, "context of at most 512"),
