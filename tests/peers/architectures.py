@@ -280,6 +280,22 @@ def cases():
                                          mlp_layer_types=["sparse", "dense", "sparse"], attention_bias=True, tie_word_embeddings=True,
                                          rope_parameters=dict(full_attention=YARN, sliding_attention=dict(
                                              rope_type="default", rope_theta=5e4))), []),
+        "granite_swa": (T.GraniteSWAConfig(**SIZES | dict(num_hidden_layers=5), sliding_window=9, **GRANITE), []),
+        # A rope of each kind with and without a window, and layers without rope.
+        "granite_swa_thetas": (T.GraniteSWAConfig(
+            **SIZES | dict(num_hidden_layers=6, hidden_size=72, num_attention_heads=3, num_key_value_heads=1), sliding_window=7,
+            layer_types=[full, sliding, sliding, full, sliding, full], layer_rope_theta=[1e4, 500.0, 1e4, 0, 0, 2e5], attention_bias=True,
+            mlp_bias=True, tie_word_embeddings=False, rms_norm_eps=1e-3, hidden_act="gelu", **GRANITE), []),
+        "granite_swa_yarn": (T.GraniteSWAConfig(**SIZES, head_dim=24, sliding_window=40, layer_types=[sliding, full, sliding],
+                                                layer_rope_theta=[5e4, 300, 1e4], attention_multiplier=0.3, rope_parameters=YARN), []),
+        "granite_swa_llama3": (T.GraniteSWAConfig(**SIZES, sliding_window=1, layer_rope_theta=[0.0, 0, 4e3], attention_multiplier=0.2,
+                                                  rope_parameters=LLAMA3), []),
+        "granitemoe_swa": (T.GraniteMoeSWAConfig(**SIZES | dict(num_hidden_layers=5), **GRANITE, sliding_window=9, num_local_experts=4,
+                                                 num_experts_per_tok=2), []),
+        "granitemoe_swa_shared": (T.GraniteMoeSWAConfig(
+            **SIZES, **GRANITE, sliding_window=7, num_local_experts=3, num_experts_per_tok=1, shared_intermediate_size=48, head_dim=24,
+            layer_types=[sliding, full, sliding], layer_rope_theta=[1e4, 0, 300.0], attention_bias=True, tie_word_embeddings=True,
+            hidden_act="gelu", rope_parameters=dict(rope_type="linear", rope_theta=1e4, factor=2.0)), []),
         "gemma4": (T.Gemma4TextConfig(**SIZES | GEMMA4, use_double_wide_mlp=True, final_logit_softcapping=3.0), []),
         "gemma4_moe": (T.Gemma4TextConfig(**SIZES | GEMMA4 | dict(hidden_size_per_layer_input=0, num_kv_shared_layers=0),
                                           attention_k_eq_v=True, num_global_key_value_heads=1, enable_moe_block=True, num_experts=6,

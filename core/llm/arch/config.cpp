@@ -84,7 +84,8 @@ void read_decoder(ConfigReader& r, ModelConfig& c, const DecoderDefaults& defaul
   else if (defaults.has_ffn || r.has("intermediate_size"))
     c.ffn = r.size("intermediate_size");
   c.heads = r.size("num_attention_heads", {}, 1 << 16);
-  c.kv_heads = r.size("num_key_value_heads", c.heads, 1 << 16);
+  const bool usual_kv_heads = defaults.kv_heads > 0 && !r.is_null("num_key_value_heads");
+  c.kv_heads = r.size("num_key_value_heads", usual_kv_heads ? defaults.kv_heads : c.heads, 1 << 16);
   if (c.heads % c.kv_heads != 0)
     r.refuse("num_key_value_heads",
              "a divisor of the " + std::to_string(c.heads) + " of num_attention_heads");

@@ -166,8 +166,9 @@ struct ModelConfig {
   bool rope_interleaved = false;    // pairs of rope are neighbours in heads of q and k
   bool outputs_first = false;       // GPT-2's matrices are [outputs, inputs], not the other way
   RopeConfig rope{}, local_rope{};  // local_rope: of layers with a window, if it has dims
-  int64_t window = 0;               // keys that a query of a local layer sees; 0: all
-  int64_t chunk = 0;                // positions that see each other in a local layer; 0: all
+  std::vector<double> layer_thetas = {};  // of rope in each layer; empty: all have rope.theta
+  int64_t window = 0;                     // keys that a query of a local layer sees; 0: all
+  int64_t chunk = 0;                      // positions that see each other in a local layer; 0: all
   Alibi alibi{};
   double clip_qkv = 0;             // q, k and v are within ±this; 0: they may be anything
   std::vector<bool> local = {};    // per layer: has the window
@@ -241,6 +242,7 @@ struct DecoderDefaults {
   std::string_view eps_key = "rms_norm_eps";       // empty: the file has none
   std::string_view layers_key = "num_hidden_layers";
   int64_t head_dim = 0;   // 0: hidden_size / num_attention_heads
+  int64_t kv_heads = 0;   // if the file does not have the key; 0: num_attention_heads, as for null
   bool has_ffn = true;    // else intermediate_size may be absent: 0
   bool ffn_list = false;  // intermediate_size may be a list of the same number for each layer
 };

@@ -23,15 +23,33 @@ Heads decoder_heads(Step& p, Value normed, const std::string& name) {
   return heads;
 }
 
+namespace {
+
+struct LayerRope {
+  RopeConfig config;
+  std::string table;
+};
+
+// How a layer rotates, and the name of its table. Layers of equal theta share a table.
+LayerRope rope_of(const ModelConfig& c, int64_t layer) {
+  const auto i = static_cast<size_t>(layer);
+  if (c.local[i] && c.local_rope.dims > 0) return {c.local_rope, "rope.local"};
+  if (c.layer_thetas.empty()) return {c.rope, "rope"};
+  const auto first = std::ranges::find(c.layer_thetas, c.layer_thetas[i]);
+  LayerRope out{c.rope, "rope." + std::to_string(first - c.layer_thetas.begin())};
+  out.config.theta = *first;
+  return out;
+}
+
+}  // namespace
+
 Value decoder_attend(Step& p, const Heads& heads, int64_t layer, const std::string& name,
                      Value residual, std::string_view output) {
   const ModelConfig& c = p.c;
   const bool local = c.local[static_cast<size_t>(layer)];
-  const bool own_rope = local && c.local_rope.dims > 0;
   const bool rotates =
       !heads.rotated && (c.no_rope.empty() || !c.no_rope[static_cast<size_t>(layer)]);
-  const RopeConfig& rope = own_rope ? c.local_rope : c.rope;
-  const char* const table = own_rope ? "rope.local" : "rope";
+  const auto [rope, table] = rope_of(c, layer);
   const bool own_keys = heads.keys_of < 0;
   const std::string cache = std::to_string(own_keys ? layer : heads.keys_of);
   const Step::Attention how = {.scale = c.attention_scale,
@@ -44,14 +62,12 @@ Value decoder_attend(Step& p, const Heads& heads, int64_t layer, const std::stri
     if (heads.gate) all = p.gated(heads.gate, all, heads.gate_by, name + ".gated");
     return p.project(all, name + "." + std::string(output), dims, c.dim, c.o_bias, residual);
   };
-  if (p.decodes_jointly() && own_keys && !p.has_mask(how) && !heads.sinks &&
-      c.rope.query_beta == 0) {
-    const Step::JointRope turns{.config = rope, .table = table, .interleaved = c.rope_interleaved};
+  const Step::JointRope turns{.config = rope, .table = table, .interleaved = c.rope_interleaved};
+  if (p.decodes_jointly() && own_keys && !p.has_mask(how) && !heads.sinks && c.rope.query_beta == 0)
     return output_of(
         p.decode(heads.q, heads.k, heads.v, cache, rotates ? &turns : nullptr, how, name));
-  }
   const auto rotate = [&](Value x, const char* which) {
-    return rotates ? p.rotate(x, rope, table, name + which, c.rope_interleaved) : x;
+    return rotates ? p.rotate(x, turns.config, turns.table, name + which, turns.interleaved) : x;
   };
   Value q, k;
   if (heads.qk && rotates) {
@@ -98,6 +114,14 @@ Value decoder_attention(Step& p, Value normed, int64_t layer, const std::string&
 Value decoder_attention(Step& p, Value normed, int64_t layer, const std::string& name,
                         Value residual) {
   return decoder_attention(p, normed, layer, name, residual, {});
+}
+
+Value attention_with_sinks(Step& p, Value normed, int64_t layer, const std::string& layer_name,
+                           Value residual) {
+  const std::string name = layer_name + ".self_attn";
+  Heads heads = decoder_heads(p, normed, name);
+  heads.sinks = p.wide(name + ".sinks", {p.c.heads});
+  return decoder_attend(p, heads, layer, name, residual);
 }
 
 Heads split_heads(Step& p, Value qkv) {

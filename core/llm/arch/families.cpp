@@ -99,7 +99,9 @@ const std::vector<const Architecture*>& architectures() {
                                                        &kCohere2Moe,
                                                        &kExaone,
                                                        &kIQuestCoder,
-                                                       &kMellum};
+                                                       &kMellum,
+                                                       &kGraniteSwa,
+                                                       &kGraniteMoeSwa};
   return all;
 }
 

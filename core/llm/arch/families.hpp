@@ -29,6 +29,7 @@ extern const Architecture kGlm4MoeLite, kMistral4;                   // deepseek
 extern const Architecture kMiniCpm3, kYoutu;                         // deepseek.cpp
 extern const Architecture kGranite, kGraniteMoe, kGraniteHybrid;     // granite.cpp
 extern const Architecture kGraniteMoeShared, kHyperClovaX;           // granite.cpp
+extern const Architecture kGraniteSwa, kGraniteMoeSwa;               // granite.cpp
 extern const Architecture kSmolLm3;                                  // smollm.cpp
 extern const Architecture kOlmo, kOlmo2, kOlmo3, kOlmoe, kFlexOlmo;  // olmo.cpp
 extern const Architecture kMamba, kMamba2, kFalconMamba;             // mamba.cpp

@@ -26,20 +26,12 @@ void read(ConfigReader& r, ModelConfig& c) {
   r.ignore({"experts_per_token", "initial_context_length"});  // copies
 }
 
-Value attention(Step& p, Value normed, int64_t layer, const std::string& layer_name,
-                Value residual) {
-  const std::string name = layer_name + ".self_attn";
-  Heads heads = decoder_heads(p, normed, name);
-  heads.sinks = p.wide(name + ".sinks", {p.c.heads});
-  return decoder_attend(p, heads, layer, name, residual);
-}
-
 Value mixture(Step& p, Value normed, int64_t, const std::string& layer_name, Value residual) {
   const std::string name = layer_name + ".mlp";
   return experts(p, normed, {.router = name + ".router", .experts = name + ".experts"}, residual);
 }
 
-Value hidden(Step& p) { return decoder_layers(p, attention, mixture); }
+Value hidden(Step& p) { return decoder_layers(p, attention_with_sinks, mixture); }
 
 }  // namespace
 

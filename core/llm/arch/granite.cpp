@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Granite: Llama with factors on the embedding, the scores, what each part of a layer adds, and the
 // logits; with an MLP or with experts. In the hybrid Granite, most layers have a mixer of Mamba-2 in
-// place of attention.
+// place of attention. Granite with windows has sinks, windows in some layers, and a rope for each layer.
 #include <algorithm>
+#include <cmath>
 
 #include "llm/arch/families.hpp"
 #include "llm/arch/mamba_mixer.hpp"
@@ -10,8 +11,8 @@
 namespace tenon::llm {
 namespace {
 
-void read(ConfigReader& r, ModelConfig& c) {
-  read_decoder(r, c);
+void read_dense(ConfigReader& r, ModelConfig& c, const DecoderDefaults& defaults) {
+  read_decoder(r, c, defaults);
   c.rope = read_rope(r, c.head_dim, c.context);
   c.qkv_bias = c.o_bias = r.flag("attention_bias", false);
   c.mlp_bias = r.flag("mlp_bias", false);
@@ -20,6 +21,8 @@ void read(ConfigReader& r, ModelConfig& c) {
   c.attention_scale = r.positive("attention_multiplier", 1);
   c.logit_scale = 1 / r.positive("logits_scaling", 1);
 }
+
+void read(ConfigReader& r, ModelConfig& c) { read_dense(r, c, {}); }
 
 void read_moe(ConfigReader& r, ModelConfig& c) {
   read(r, c);
@@ -32,6 +35,39 @@ void read_shared_moe(ConfigReader& r, ModelConfig& c) {
   read_moe(r, c);
   c.moe.shared_ffn = r.integer("shared_intermediate_size", 0);
   if (c.moe.shared_ffn != 0) c.moe.shared_ffn = r.size("shared_intermediate_size");
+}
+
+// layer_rope_theta: the theta of each layer, 0 for no rope.
+void read_layer_thetas(ConfigReader& r, ModelConfig& c) {
+  constexpr const char* kKey = "layer_rope_theta";
+  const std::vector<double> thetas = r.numbers(kKey);
+  if (!r.has(kKey)) return;
+  if (static_cast<int64_t>(thetas.size()) != c.layers)
+    r.refuse(kKey, "one number for each of the " + std::to_string(c.layers) + " layers");
+  for (const double theta : thetas) {
+    if (!std::isfinite(theta) || theta < 0) r.refuse(kKey, "numbers above 0, and 0 for no rope");
+    c.no_rope.push_back(theta == 0);
+    RopeConfig rope = c.rope;
+    rope.theta = theta;
+    if (theta > 0) check_rope(rope, r.where() + ": " + kKey);
+  }
+  c.layer_thetas = thetas;
+}
+
+void read_windows(ConfigReader& r, ModelConfig& c) {
+  read_layer_types(r, c, [](int64_t layer) { return layer % 4 != 0; });
+  read_window_of_types(r, c, 128);
+  read_layer_thetas(r, c);
+}
+
+void read_swa(ConfigReader& r, ModelConfig& c) {
+  read_dense(r, c, {.norm_eps = 1e-5, .tied = true, .kv_heads = 4});
+  read_windows(r, c);
+}
+
+void read_moe_swa(ConfigReader& r, ModelConfig& c) {
+  read_shared_moe(r, c);
+  read_windows(r, c);
 }
 
 // HyperCLOVA X: Granite whose logits are multiplied, with norms behind each part.
@@ -73,6 +109,11 @@ Value attention(Step& p, Value normed, int64_t layer, const std::string& name, V
   return scaled_sum(p, residual, behind(p, more, name + ".post_norm1"));
 }
 
+Value sink_attention(Step& p, Value normed, int64_t layer, const std::string& name,
+                     Value residual) {
+  return scaled_sum(p, residual, attention_with_sinks(p, normed, layer, name, {}));
+}
+
 Value mlp(Step& p, Value normed, int64_t, const std::string& name, Value residual) {
   const Value more = decoder_mlp(p, normed, name + ".mlp", p.c.ffn, {});
   return scaled_sum(p, residual, behind(p, more, name + ".post_norm2"));
@@ -80,7 +121,11 @@ Value mlp(Step& p, Value normed, int64_t, const std::string& name, Value residua
 
 Value chosen_experts(Step& p, Value normed, const std::string& layer_name) {
   const std::string name = layer_name + ".block_sparse_moe";
-  return experts(p, normed, {.router = name + ".router.layer", .experts = name + ".experts"}, {});
+  const bool short_name = p.weights.has(name + ".router.weight");  // with windows
+  return experts(
+      p, normed,
+      {.router = name + (short_name ? ".router" : ".router.layer"), .experts = name + ".experts"},
+      {});
 }
 
 Value mixture(Step& p, Value normed, int64_t, const std::string& name, Value residual) {
@@ -134,6 +179,10 @@ Value moe_hidden(Step& p) { return decoder_layers(p, attention, mixture); }
 
 Value hidden(Step& p) { return decoder_layers(p, attention, mlp); }
 
+Value swa_hidden(Step& p) { return decoder_layers(p, sink_attention, mlp); }
+
+Value moe_swa_hidden(Step& p) { return decoder_layers(p, sink_attention, shared_and_chosen); }
+
 }  // namespace
 
 const Architecture kGraniteMoe = {
@@ -146,6 +195,11 @@ const Architecture kHyperClovaX = {
 const Architecture kGraniteHybrid = {"granitemoehybrid", "GraniteMoeHybridForCausalLM",
                                      read_hybrid,        hybrid_hidden,
                                      decoder_norm,       decoder_head};
+const Architecture kGraniteSwa = {
+    "granite_swa", "GraniteSWAForCausalLM", read_swa, swa_hidden, decoder_norm, decoder_head};
+const Architecture kGraniteMoeSwa = {"granitemoe_swa", "GraniteMoeSWAForCausalLM",
+                                     read_moe_swa,     moe_swa_hidden,
+                                     decoder_norm,     decoder_head};
 const Architecture kGranite = {"granite", "GraniteForCausalLM", read,
                                hidden,    decoder_norm,         decoder_head};
 

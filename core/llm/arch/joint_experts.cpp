@@ -336,7 +336,7 @@ JointLayout joint_layout(std::string_view model_type) {
   if (model_type == "gpt_oss") return JointLayout::turns;
   if (model_type == "qwen3_moe" || model_type == "llama4_text") return JointLayout::half_columns;
   if (model_type == "qwen3_5_moe_text" || model_type == "gemma4_text" || model_type == "mistral4" ||
-      model_type == "hy_v3")
+      model_type == "hy_v3" || model_type == "granitemoe_swa")
     return JointLayout::half_rows_by_name;
   return model_type.starts_with("granitemoe") ? JointLayout::half_rows : JointLayout::none;
 }

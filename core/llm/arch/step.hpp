@@ -325,7 +325,10 @@ Value decoder_attention(Step& step, Value normed, int64_t layer, const std::stri
                         Value residual, const AttentionForm& form);
 Value decoder_attention(Step& step, Value normed, int64_t layer, const std::string& name,
                         Value residual);
-// Its first part: products with q_proj, k_proj and v_proj.
+// The same with a sink for each head, in name.self_attn.sinks.
+Value attention_with_sinks(Step& step, Value normed, int64_t layer, const std::string& name,
+                           Value residual);
+// The first part of both: products with q_proj, k_proj and v_proj.
 Heads decoder_heads(Step& step, Value normed, const std::string& name);
 // Its last part: rope, the cache, attention, and the product with `output`.
 Value decoder_attend(Step& step, const Heads& heads, int64_t layer, const std::string& name,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // config.json of families where layers differ by windows, heads, ropes or experts (AFMoE, MiMo-V2, Laguna,
-// CWM, Hy3, Command A with experts, Mellum 2), and of some that are Llama by other names.
+// CWM, Hy3, Command A with experts, Mellum 2, Granite with windows), and of some that are Llama by other names.
 #include <doctest/doctest.h>
 
 #include "config_rig.hpp"
@@ -245,6 +245,66 @@ TEST_SUITE("llm/config gated") {
     CHECK(has(refused(of("mellum", {{"rope_theta", 1e4}})), "'rope_theta'"));
     CHECK(has(refused(of("mellum", {{"mlp_only_layers", {1}}})), "'mlp_only_layers'"));
     CHECK(has(refused(of("mellum", {{"decoder_sparse_step", 2}})), "'decoder_sparse_step'"));
+  }
+
+  TEST_CASE("granite_swa and granitemoe_swa: windows, and a theta for each layer") {
+    ModelConfig c = parse(of("granite_swa", Json::object()));
+    CHECK(c.local == Flags{false, true, true, true, false, true});
+    CHECK(c.window == 128);
+    CHECK(c.norm_eps == 1e-5);
+    CHECK(c.tied);
+    CHECK(c.attention_scale == 1);
+    CHECK(c.no_rope.empty());
+    CHECK(c.layer_thetas.empty());
+    Json no_key_heads = of("granite_swa", Json::object());
+    no_key_heads.erase("num_key_value_heads");
+    CHECK(parse(no_key_heads).kv_heads == 4);
+    CHECK(parse(of("granite_swa", {{"num_key_value_heads", nullptr}})).kv_heads == 8);
+
+    const std::vector<double> thetas = {1e4, 0, 500, 1e4, 2e5, 0};
+    c = parse(of("granite_swa", {{"layer_rope_theta", thetas}, {"rope_theta", 7e3}}));
+    CHECK(c.layer_thetas == thetas);
+    CHECK(c.no_rope == Flags{false, true, false, false, false, true});
+
+    c = parse(of("granitemoe_swa", {{"layer_rope_theta", {0, 0, 0, 0, 0, 0}}}));
+    CHECK(c.moe.experts == 8);
+    CHECK(c.moe.shared_ffn == 0);
+    CHECK(c.norm_eps == 1e-6);
+    CHECK_FALSE(c.tied);
+    CHECK(c.no_rope == Flags(6, true));
+
+    const Json parts{{"full_attention", {{"rope_theta", 1e4}}}};
+    const Json wrong{{"layer_rope_theta", {1e4, 1e4}},
+                     {"layer_types", {"full_attention"}},
+                     {"sliding_window", nullptr},
+                     {"full_attention_interval", 4},
+                     {"use_sliding_window", true}};
+    for (const char* type : {"granite_swa", "granitemoe_swa"})
+      for (const auto& [key, value] : wrong.items()) {
+        CAPTURE(key);
+        CHECK(has(refused(of(type, {{key, value}})), ("'" + key + "'").c_str()));
+      }
+    CHECK(has(refused(of("granite_swa", {{"rope_parameters", parts}})), "'full_attention'"));
+    const std::vector<std::string> chunks(6, "chunked_attention");
+    CHECK(has(refused(of("granite_swa", {{"layer_types", chunks}})), "'layer_types'"));
+    std::vector<double> negative = thetas;
+    negative[3] = -1;
+    CHECK(has(refused(of("granite_swa", {{"layer_rope_theta", negative}})), "'layer_rope_theta'"));
+    CHECK(has(refused(of("granite_swa", {{"layer_rope_theta", Json::array()}})),
+              "'layer_rope_theta'"));
+    for (const Json& form : {Json(1e4), Json("1e4"), Json{1e4, nullptr}, Json{true, false}})
+      CHECK(has(refusal(of("granite_swa", {{"layer_rope_theta", form}}), TENON_CORRUPT),
+                "'layer_rope_theta'"));
+    CHECK(has(refusal(of("granite_swa", {{"sliding_window", 0}}), TENON_INVALID_ARGUMENT),
+              "'sliding_window'"));
+    const Json yarn{{"rope_type", "yarn"}, {"factor", 2.0}};
+    CHECK(has(refusal(of("granite_swa",
+                         {{"rope_parameters", yarn}, {"layer_rope_theta", {1, 1, 1, 1, 1, 1}}}),
+                      TENON_INVALID_ARGUMENT),
+              "layer_rope_theta"));
+    CHECK(has(
+        refusal(of("granitemoe_swa", {{"shared_intermediate_size", -1}}), TENON_INVALID_ARGUMENT),
+        "'shared_intermediate_size'"));
   }
 
   TEST_CASE("exaone and iquestcoder: names of keys and classes") {

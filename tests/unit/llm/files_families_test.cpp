@@ -164,7 +164,9 @@ TEST_SUITE("llm/files families") {
                                             "cohere2_moe",
                                             "exaone",
                                             "iquestcoder",
-                                            "mellum"};
+                                            "mellum",
+                                            "granite_swa",
+                                            "granitemoe_swa"};
     int compared = 0;
     for (const Architecture* a : architectures()) {
       const std::string type(a->model_type);
