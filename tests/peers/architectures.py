@@ -74,6 +74,7 @@ NEMOTRON = dict(head_dim=16, mamba_num_heads=6, mamba_head_dim=16, ssm_state_siz
 LLAMA3 = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=32)
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=32)
+SARVAM_YARN = dict(type="deepseek_yarn", factor=4.0, original_max_position_embeddings=32, mscale=1.0, mscale_all_dim=0.5)
 LONGROPE = dict(rope_type="longrope", rope_theta=10000.0, short_factor=[1.0, 1.1, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0],
                 long_factor=[1.5, 1.7, 2.0, 3.0, 4.0, 6.0, 8.0, 9.0], original_max_position_embeddings=64)
 
@@ -296,6 +297,21 @@ def cases():
             **SIZES, **GRANITE, sliding_window=7, num_local_experts=3, num_experts_per_tok=1, shared_intermediate_size=48, head_dim=24,
             layer_types=[sliding, full, sliding], layer_rope_theta=[1e4, 0, 300.0], attention_bias=True, tie_word_embeddings=True,
             hidden_act="gelu", rope_parameters=dict(rope_type="linear", rope_theta=1e4, factor=2.0)), []),
+        "sarvam_moe": (T.SarvamMoEConfig(**SIZES, head_dim=16, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=32), []),
+        "sarvam_moe_biases": (T.SarvamMoEConfig(
+            **SIZES, head_dim=24, num_experts=8, num_shared_experts=2, num_experts_per_tok=3, n_group=4, topk_group=2,
+            moe_intermediate_size=24, use_qkv_bias=True, use_qk_norm=False, norm_topk_prob=False, first_k_dense_replace=2,
+            routed_scaling_factor=1.5, tie_word_embeddings=True, rope_parameters=YARN | dict(partial_rotary_factor=0.5)), []),
+        "sarvam_moe_old_names": (T.SarvamMoEConfig(**SIZES, head_dim=16, num_experts=4, num_shared_experts=2, num_experts_per_tok=2,
+                                                   moe_intermediate_size=32, use_qkv_bias=True), []),
+        "sarvam_moe_new_names": (T.SarvamMoEConfig(**SIZES, head_dim=16, n_routed_experts=4, num_experts_per_tok=1,
+                                                   moe_intermediate_size=32, attention_bias=True), []),
+        "sarvam_mla": (T.SarvamMLAConfig(**LATENT | dict(q_lora_rank=None)), []),
+        "sarvam_mla_groups": (T.SarvamMLAConfig(**LATENT, n_group=4, topk_group=2, attention_bias=True, rope_interleave=False,
+                                                norm_topk_prob=False, tie_word_embeddings=True), []),
+        "sarvam_mla_old_names": (T.SarvamMLAConfig(**SIZES | dict(num_key_value_heads=4), kv_lora_rank=32, qk_nope_head_dim=16,
+                                                   qk_rope_head_dim=8, v_head_dim=12, num_experts=8, num_experts_per_tok=3,
+                                                   moe_intermediate_size=24, rope_scaling=SARVAM_YARN), []),
         "gemma4": (T.Gemma4TextConfig(**SIZES | GEMMA4, use_double_wide_mlp=True, final_logit_softcapping=3.0), []),
         "gemma4_moe": (T.Gemma4TextConfig(**SIZES | GEMMA4 | dict(hidden_size_per_layer_input=0, num_kv_shared_layers=0),
                                           attention_k_eq_v=True, num_global_key_value_heads=1, enable_moe_block=True, num_experts=6,
@@ -447,7 +463,7 @@ def make(config, folder, spread=1.5):
                 w += 0.2 * torch.randn_like(w)
             else:
                 w.copy_(torch.randn_like(w) * (0.5 if "embed" in name or "wte" in name else spread * w.shape[-1] ** -0.5))
-        if config.model_type in ("deepseek_v3", "glm4_moe", "glm4_moe_lite", "solar_open"):
+        if config.model_type in ("deepseek_v3", "glm4_moe", "glm4_moe_lite", "solar_open", "sarvam_moe", "sarvam_mla"):
             for layer in model.model.layers[1:]:
                 if hasattr(layer.mlp, "gate"): layer.mlp.gate.e_score_correction_bias.uniform_(0, 0.2)
     model.save_pretrained(folder)
@@ -500,6 +516,44 @@ def old_rope(folder):
     path.write_text(json.dumps(config))
 
 
+def old_sarvam(folder):
+    """Writes the configuration as files of the model's authors have it."""
+    path = pathlib.Path(folder, "config.json")
+    config = json.loads(path.read_text())
+    kind = "MLA" if config["model_type"] == "sarvam_mla" else "MoE"
+    config |= dict(architectures=[f"Sarvam{kind}ForCausalLM"], num_experts=config.pop("n_routed_experts"),
+                   num_shared_experts=config.pop("n_shared_experts"), moe_router_enable_expert_bias=True, output_dropout=0.0,
+                   num_mtp_layers=config.pop("num_nextn_predict_layers"), use_qk_norm=True)
+    config["rope_theta"] = config.pop("rope_parameters")["rope_theta"]
+    if kind == "MLA":
+        width = config["qk_nope_head_dim"] + config["qk_rope_head_dim"]
+        config |= dict(rope_scaling=SARVAM_YARN, q_head_dim=width, head_dim=config["kv_lora_rank"] + config["qk_rope_head_dim"])
+        for key in ("qk_head_dim", "q_lora_rank", "n_group", "topk_group", "num_key_value_heads"):
+            config.pop(key)
+    else:
+        config |= dict(use_qkv_bias=config.pop("attention_bias"), max_window_layers=config["num_hidden_layers"], use_bias=False)
+    path.write_text(json.dumps(config))
+
+
+def new_sarvam(folder):
+    """Writes the tensors by the names that transformers has for modules."""
+    path = pathlib.Path(folder, "model.safetensors")
+    config = json.loads(pathlib.Path(folder, "config.json").read_text())
+    keys = config["num_key_value_heads"] * config["head_dim"]
+    tensors = {}
+    for name, t in load_file(path).items():
+        for old, new in ((".word_embeddings.", ".embed_tokens."), (".attention.", ".self_attn."), (".dense.", ".o_proj."),
+                         (".query_layernorm.", ".q_norm."), (".key_layernorm.", ".k_norm."),
+                         (".expert_bias", ".e_score_correction_bias")):
+            name = name.replace(old, new)
+        if ".query_key_value." in name:
+            for part, rows in zip("qkv", t.split([len(t) - 2 * keys, keys, keys])):
+                tensors[name.replace("query_key_value", f"{part}_proj")] = rows.contiguous()
+        else:
+            tensors[name] = t
+    save_file(tensors, path)
+
+
 def probe(binary, folder, ids, device, *mode, model=None):
     """Logits of a model, which is the folder if there is no other one."""
     out = pathlib.Path(folder, "logits")
@@ -527,6 +581,9 @@ def compare(name, config, options, binary, device, folder, tenon):
         to_mxfp4(model, folder)
     if name.endswith("joint"):
         to_joint(folder)
+    if name.startswith("sarvam") and name.endswith("_names"):
+        (old_sarvam if "_old_" in name else new_sarvam)(folder)
+        model = T.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")
     ids = torch.randint(2, VOCAB, (LENGTH,), generator=torch.Generator().manual_seed(2)).tolist()
     with torch.no_grad():
         # The whole Llama 4 fails without images.

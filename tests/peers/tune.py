@@ -31,10 +31,10 @@ STEPS, BATCH, ACCUMULATE, LENGTH, WARMUP, RATE, DECAY, CLIP = 5, 2, 2, 24, 2, 1e
 RANK, ALPHA = 4, 8
 TEXT = ("Gradients of a loss tell each number of an adapter which way to go; a step goes a little way. " * 4)[:300]
 M64 = (1 << 64) - 1
-# What transformers calls modules of Hy3, Laguna and EXAONE 3, and their files call them.
+# What transformers calls modules of Hy3, Laguna, EXAONE 3 and Sarvam, and their files call them.
 RENAMED = [(".shared_experts.", ".shared_mlp."), (".shared_experts.", ".shared_expert."), ("model.layers.", "transformer.h."),
-           (".self_attn.", ".attn.attention."), (".o_proj", ".out_proj"), (".gate_proj", ".c_fc_0"), (".up_proj", ".c_fc_1"),
-           (".down_proj", ".c_proj")]
+           (".self_attn.", ".attn.attention."), (".self_attn.", ".attention."), (".o_proj", ".out_proj"), (".o_proj", ".dense"),
+           (".gate_proj", ".c_fc_0"), (".up_proj", ".c_fc_1"), (".down_proj", ".c_proj")]
 
 
 def mix(seed, counter):
@@ -111,6 +111,16 @@ def place_of(module, model, parameters):
     return name, (int(number), slice(None), part) if turned else (int(number), part), turned
 
 
+def places_of(module, model, parameters):
+    """place_of() of each part of a module, and the rows of the part. transformers keeps q, k and v of Sarvam apart."""
+    before, fused, _ = module.partition(".attention.query_key_value")
+    parts = [f"{before}.self_attn.{which}_proj.weight" for which in "qkv"]
+    if not fused or parts[0] not in parameters:
+        return [(*place_of(module, model, parameters), slice(None))]
+    ends = np.cumsum([len(parameters[p]) for p in parts]).tolist()
+    return [(p, ..., False, slice(start, end)) for p, start, end in zip(parts, [0, *ends], ends)]
+
+
 def rate(step):
     return RATE * ((step + 1) / WARMUP if step < WARMUP else 0.5 * (1 + math.cos(math.pi * (step - WARMUP) / (STEPS - WARMUP))))
 
@@ -123,16 +133,16 @@ def gradients(model, ids, adapter, step):
         p.requires_grad_(False)
     by_parameter = {}
     for module in sorted({name[len("base_model.model."):-len(".lora_A.weight")] for name in factors}):
-        name, *place = place_of(module, model, parameters)
-        by_parameter.setdefault(name, []).append((module, *place))
+        for name, *place in places_of(module, model, parameters):
+            by_parameter.setdefault(name, []).append((module, *place))
 
     def changed():
         out = {}
         for name, changes in by_parameter.items():
             w = parameters[name].clone()
-            for module, at, turned in changes:
+            for module, at, turned, rows in changes:
                 a, b = (factors[f"base_model.model.{module}.lora_{x}.weight"] for x in "AB")
-                d = ALPHA / RANK * (b @ a)
+                d = ALPHA / RANK * (b[rows] @ a)
                 w[at] = w[at] + (d.T if turned else d)
             out[name] = w
         return out

@@ -304,6 +304,8 @@ struct GroupedExperts {
   bool counts_dense_layers = true;
 };
 void read_grouped_experts(ConfigReader& r, ModelConfig& c, const GroupedExperts& defaults);
+// Those of both forms of Sarvam, by the names of transformers or of the model's authors.
+void read_sarvam_experts(ConfigReader& r, ModelConfig& c, int64_t per_token, int64_t ffn);
 // Which layers have experts, by mlp_layer_types; without that key, all but `dense` ones in front.
 void read_dense_and_sparse(ConfigReader& r, ModelConfig& c, int64_t dense);
 // Gemma's keys: those of Gemma 3's ropes, and a cap, which an absent key sets and null removes.

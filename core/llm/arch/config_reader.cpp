@@ -210,6 +210,19 @@ void ConfigReader::ignore(std::initializer_list<std::string_view> keys) {
   for (const std::string_view key : keys) read_.emplace(key);
 }
 
+std::string_view ConfigReader::name_of(std::initializer_list<std::string_view> names) {
+  std::string_view found;
+  for (const std::string_view name : names) {
+    const Json* const value = find(name);
+    if (!value) continue;
+    if (found.empty())
+      found = name;
+    else if (*value != *peek(found))
+      refuse(name, "the value of " + short_key(found) + ", another name of this key");
+  }
+  return found.empty() ? *names.begin() : found;
+}
+
 void ConfigReader::expect(std::string_view key, bool value) {
   if (flag(key, value) != value) refuse(key, value ? "true" : "false");
 }

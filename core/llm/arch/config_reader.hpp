@@ -53,6 +53,9 @@ class ConfigReader {
   bool is_text(std::string_view key) const;  // a string
   bool is_number(std::string_view key) const;
   std::vector<std::string> keys() const;  // those that are not null
+  // The name that the file has for a key of several names; the first one if it has none. Throws if it has two
+  // names with other values.
+  std::string_view name_of(std::initializer_list<std::string_view> names);
   // Keys that do not change the logits.
   void ignore(std::initializer_list<std::string_view> keys);
   // Keys that must have this value, or be absent: everything else is not supported.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeepSeek-V2 and V3: latent attention (MLA) and experts that are chosen group by group. GLM-4.7-Flash
-// and Mistral 4 have both, too; MiniCPM3 and Youtu have latent attention and an MLP.
+// DeepSeek-V2 and V3: latent attention (MLA) and experts that are chosen group by group. GLM-4.7-Flash,
+// Mistral 4 and Sarvam have both, too; MiniCPM3 and Youtu have latent attention and an MLP.
 //
 // The cache keeps one latent vector and one rotated key per token, which all heads share. Queries
 // are multiplied into the latent space instead of expanding what is cached: a score is
@@ -15,11 +15,12 @@ namespace {
 
 // What config.json leaves out has the value that transformers gives the family.
 struct LatentDefaults {
-  int64_t q_rank = 1536, kv_rank = 512;
+  int64_t q_rank = 1536, kv_rank = 512;                // q_rank 0: queries have no latent vector
   int64_t nope_dim = 128, rope_dim = 64, v_dim = 128;  // v_dim 0: hidden_size / num_attention_heads
   double norm_eps = 1e-6;
   bool tied = false;
   bool of_whole_head = false;  // partial_rotary_factor is that of both parts of a head of q
+  RopeForm rope{};
 };
 
 void read_latent(ConfigReader& r, ModelConfig& c, const LatentDefaults& defaults = {}) {
@@ -29,7 +30,8 @@ void read_latent(ConfigReader& r, ModelConfig& c, const LatentDefaults& defaults
                {.norm_eps = defaults.norm_eps, .tied = defaults.tied, .head_dim = l.rope_dim});
   if (c.kv_heads != c.heads) r.refuse("num_key_value_heads", "the value of num_attention_heads");
   l.kv_rank = r.size("kv_lora_rank", defaults.kv_rank);
-  l.q_rank = r.is_null("q_lora_rank") ? 0 : r.size("q_lora_rank", defaults.q_rank);
+  const bool no_rank = r.is_null("q_lora_rank") || (defaults.q_rank == 0 && !r.has("q_lora_rank"));
+  l.q_rank = no_rank ? 0 : r.size("q_lora_rank", defaults.q_rank);
   r.ignore({"q_lora_rank", "head_dim", "qk_head_dim"});  // the last two follow from others
   l.nope_dim = r.size("qk_nope_head_dim", defaults.nope_dim, 1 << 16);
   l.v_dim = r.size("v_head_dim", defaults.v_dim > 0 ? defaults.v_dim : c.dim / c.heads, 1 << 16);
@@ -40,7 +42,7 @@ void read_latent(ConfigReader& r, ModelConfig& c, const LatentDefaults& defaults
     if (c.rope.dims != l.rope_dim)
       r.refuse("qk_rope_head_dim", "the part of a head that 'partial_rotary_factor' names");
   } else {
-    c.rope = read_rope(r, l.rope_dim, c.context);
+    c.rope = read_rope(r, l.rope_dim, c.context, 1e4, 0, defaults.rope);
   }
   c.attention_scale =
       c.rope.softmax_scale() / std::sqrt(static_cast<double>(l.nope_dim + l.rope_dim));
@@ -169,6 +171,16 @@ void read_minicpm3(ConfigReader& r, ModelConfig& c) {
   if (!r.is_null("dim_model_base"))
     c.logit_scale = static_cast<double>(r.size("dim_model_base", 256)) / static_cast<double>(c.dim);
   r.ignore({"scale_depth", "dim_model_base"});
+}
+
+void read_sarvam(ConfigReader& r, ModelConfig& c) {
+  read_latent(r, c, {.q_rank = 0, .rope = {.deepseek_yarn = true}});
+  read_sarvam_experts(r, c, 8, 2048);
+  constexpr const char* kPairs = "rope_interleave";
+  if (r.is_null(kPairs)) r.refuse(kPairs, "true or false");
+  c.latent.interleaved = r.flag(kPairs, true);
+  // transformers reads neither of these, which files of the model's authors have.
+  r.ignore({"q_head_dim", "use_qk_norm", "default_theta"});
 }
 
 // Some of the rows of each head of kv_b_proj, as [heads, rows, rank].
@@ -301,6 +313,9 @@ const Architecture kYoutu = {"youtu", "YoutuForCausalLM", read_youtu,
                              hidden,  decoder_norm,       decoder_head};
 const Architecture kMiniCpm3 = {"minicpm3",    "MiniCPM3ForCausalLM", read_minicpm3,
                                 scaled_hidden, decoder_norm,          decoder_head};
+const Architecture kSarvamMla = {
+    "sarvam_mla", "DeepseekV3ForCausalLM", read_sarvam, hidden, decoder_norm,
+    decoder_head, "SarvamMLAForCausalLM"};
 const Architecture kDeepseekV3 = {
     "deepseek_v3", "DeepseekV3ForCausalLM", read_v3, hidden, decoder_norm, decoder_head};
 

@@ -101,7 +101,9 @@ const std::vector<const Architecture*>& architectures() {
                                                        &kIQuestCoder,
                                                        &kMellum,
                                                        &kGraniteSwa,
-                                                       &kGraniteMoeSwa};
+                                                       &kGraniteMoeSwa,
+                                                       &kSarvamMoe,
+                                                       &kSarvamMla};
   return all;
 }
 

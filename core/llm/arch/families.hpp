@@ -26,7 +26,7 @@ extern const Architecture kPhiMoe;                                   // phimoe.c
 extern const Architecture kNanoChat;                                 // nanochat.cpp
 extern const Architecture kDeepseekV2, kDeepseekV3;                  // deepseek.cpp
 extern const Architecture kGlm4MoeLite, kMistral4;                   // deepseek.cpp
-extern const Architecture kMiniCpm3, kYoutu;                         // deepseek.cpp
+extern const Architecture kMiniCpm3, kYoutu, kSarvamMla;             // deepseek.cpp
 extern const Architecture kGranite, kGraniteMoe, kGraniteHybrid;     // granite.cpp
 extern const Architecture kGraniteMoeShared, kHyperClovaX;           // granite.cpp
 extern const Architecture kGraniteSwa, kGraniteMoeSwa;               // granite.cpp
@@ -37,7 +37,7 @@ extern const Architecture kCohere, kCohere2, kCohere2Moe;            // cohere.c
 extern const Architecture kStableLm;                                 // stablelm.cpp
 extern const Architecture kStarcoder2, kNemotron, kArcee, kJais2;    // starcoder.cpp
 extern const Architecture kGlm, kGlm4, kGlm4Moe, kDots1;             // glm.cpp
-extern const Architecture kSolarOpen;                                // glm.cpp
+extern const Architecture kSolarOpen, kSarvamMoe;                    // glm.cpp
 extern const Architecture kExaone, kExaone4, kExaoneMoe;             // exaone.cpp
 extern const Architecture kHunyuan, kHunyuanMoe, kHyV3;              // hunyuan.cpp
 extern const Architecture kFalconH1;                                 // falcon_h1.cpp

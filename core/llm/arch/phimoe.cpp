@@ -9,7 +9,7 @@ namespace {
 void read(ConfigReader& r, ModelConfig& c) {
   read_decoder(r, c, {.norm_eps = 1e-5});
   c.norm = Norm::layer, c.norm_bias = true;
-  c.rope = read_rope(r, c.head_dim, c.context, 1e6, 0, true);
+  c.rope = read_rope(r, c.head_dim, c.context, 1e6, 0, {.named_amplitudes = true});
   if (c.rope.type != RopeConfig::Type::plain && c.rope.type != RopeConfig::Type::longrope)
     r.refuse(r.has("rope_parameters") ? "rope_parameters" : "rope_scaling",
              "'default' or 'longrope'");

@@ -134,12 +134,14 @@ void check_rope(const RopeConfig& rope, const std::string& where) {
     }
 }
 
-void read_rope_object(ConfigReader& r, RopeConfig& rope, int64_t context, bool named_amplitudes) {
+void read_rope_object(ConfigReader& r, RopeConfig& rope, int64_t context, const RopeForm& form) {
   rope.theta = r.positive("rope_theta", rope.theta);
   const double part = r.positive("partial_rotary_factor", 1);
   if (part > 1) r.refuse("partial_rotary_factor", "at most 1");
   const std::string old_name = r.text("type", "default");
-  const std::string name = r.text("rope_type", old_name);
+  std::string name = r.text("rope_type", old_name);
+  constexpr std::string_view kDeepseek = "deepseek_yarn";
+  if (form.deepseek_yarn && (name == kDeepseek || old_name == kDeepseek)) name = "yarn";
   const auto turned = static_cast<int64_t>(static_cast<double>(rope.dims) * part);
   if (name == "proportional") {
     rope.type = RopeConfig::Type::proportional;
@@ -164,7 +166,7 @@ void read_rope_object(ConfigReader& r, RopeConfig& rope, int64_t context, bool n
   } else if (name == "yarn") {
     read_yarn(r, rope, context);
   } else if (name == "longrope" || name == "su") {
-    read_longrope(r, rope, context, named_amplitudes);
+    read_longrope(r, rope, context, form.named_amplitudes);
   } else if (name != "default" && name != "proportional") {
     r.refuse(r.has("rope_type") ? "rope_type" : "type",
              "'default', 'linear', 'dynamic', 'llama3', 'yarn', 'longrope' or 'proportional'");
@@ -184,7 +186,7 @@ void refuse_partial(const ConfigReader& r) {
 }
 
 RopeConfig read_rope(ConfigReader& r, int64_t dims, int64_t context, double theta,
-                     double usual_part, bool named_amplitudes) {
+                     double usual_part, const RopeForm& form) {
   RopeConfig rope;
   rope.dims = dims;
   rope.theta = r.positive("rope_theta", theta);
@@ -193,7 +195,8 @@ RopeConfig read_rope(ConfigReader& r, int64_t dims, int64_t context, double thet
   // rope_parameters since transformers 5; before, rope_theta and rope_scaling.
   if (r.has("rope_parameters") && r.has("rope_scaling"))
     r.refuse("rope_scaling", "only one of rope_scaling and rope_parameters");
-  const char* const key = r.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  constexpr std::string_view kOldKey = "rope_scaling";
+  const std::string_view key = r.has("rope_parameters") ? "rope_parameters" : kOldKey;
   r.ignore({"rope_parameters", "rope_scaling"});
   // Phi-3 has this beside the object, and others may.
   if (r.has("original_max_position_embeddings"))
@@ -201,7 +204,10 @@ RopeConfig read_rope(ConfigReader& r, int64_t dims, int64_t context, double thet
   std::optional<ConfigReader> object = r.object(key);
   if (!object || !object->has("partial_rotary_factor"))
     rope.dims = static_cast<int64_t>(static_cast<double>(dims) * part);
-  if (object) read_rope_object(*object, rope, context, named_amplitudes);
+  if (object)
+    read_rope_object(*object, rope, context,
+                     {.named_amplitudes = form.named_amplitudes,
+                      .deepseek_yarn = form.deepseek_yarn && key == kOldKey});
   if (usual_part == 0 && rope.dims != dims)
     refuse_partial(object && object->has("partial_rotary_factor") ? *object : r);
   check_rope(rope, r.where());

@@ -43,18 +43,23 @@ struct RopeConfig {
   double softmax_scale() const;
 };
 
+// How files of some families differ.
+struct RopeForm {
+  bool named_amplitudes = false;  // longrope has short_mscale and long_mscale, which are required
+  bool deepseek_yarn = false;     // rope_scaling may have this type, which is yarn
+};
 // Reads rope_theta, rope_scaling and rope_parameters. dims: of a head, before
 // partial_rotary_factor. context: max_position_embeddings. part: of a head that is rotated unless
 // the file says otherwise; 0: models of this type rotate all of it, and a file that says otherwise
-// is refused. named_amplitudes: of longrope, short_mscale and long_mscale are required and count.
+// is refused.
 RopeConfig read_rope(ConfigReader& r, int64_t dims, int64_t context, double theta = 10000,
-                     double part = 0, bool named_amplitudes = false);
+                     double part = 0, const RopeForm& form = {});
 // Throws for the key partial_rotary_factor. transformers ignores it where the family has no such
 // part, or fails.
 [[noreturn]] void refuse_partial(const ConfigReader& r);
 // Reads one object of rope parameters into `rope`; its keys are all known or refused.
 void read_rope_object(ConfigReader& r, RopeConfig& rope, int64_t context,
-                      bool named_amplitudes = false);
+                      const RopeForm& form = {});
 // Checks what has been read.
 void check_rope(const RopeConfig& rope, const std::string& where);
 

@@ -146,6 +146,125 @@ TEST_SUITE("llm/config latent") {
               "'first_k_dense_replace'"));
   }
 
+  TEST_CASE("sarvam_moe: names of keys, and what differs from GLM-4.5") {
+    const auto moe = [](const Json& more) { return of_type("sarvam_moe", more); };
+    ModelConfig c = parse(moe(Json::object()));
+    CHECK(c.head_dim == 64);
+    CHECK(c.rope.dims == 64);
+    CHECK(c.rope.theta == 8e6);
+    CHECK(c.qk_norm);
+    CHECK_FALSE(c.qkv_bias);
+    CHECK(c.moe.experts == 128);
+    CHECK(c.moe.per_token == 6);
+    CHECK(c.moe.shared_ffn == 1024);
+    CHECK(c.moe.scaling == 2.5);
+    CHECK(c.moe.normalize);
+    CHECK_FALSE(c.sparse[0]);
+    CHECK(c.sparse[1]);
+    CHECK(c.extra_layers == 0);
+    Json no_key_heads = moe(Json::object());
+    no_key_heads.erase("num_key_value_heads");
+    CHECK(parse(no_key_heads).kv_heads == 4);
+    c = parse(moe({{"architectures", {"SarvamMoEForCausalLM"}},
+                   {"num_experts", 16},
+                   {"num_shared_experts", 2},
+                   {"use_qkv_bias", true},
+                   {"num_mtp_layers", 1},
+                   {"score_function", "sigmoid"},
+                   {"moe_router_enable_expert_bias", true},
+                   {"max_window_layers", 16},
+                   {"rope_scaling", nullptr}}));
+    CHECK(c.moe.experts == 16);
+    CHECK(c.moe.shared_ffn == 2048);
+    CHECK(c.qkv_bias);
+    CHECK(c.extra_layers == 1);
+    // Two names of a key agree.
+    const Json names{{"num_experts", "n_routed_experts"},
+                     {"num_local_experts", "num_experts"},
+                     {"num_shared_experts", "n_shared_experts"},
+                     {"num_mtp_layers", "num_nextn_predict_layers"}};
+    for (const auto& [one, other] : names.items()) {
+      CAPTURE(one);
+      const std::string second = other;
+      CHECK_NOTHROW(parse(moe({{one, 8}, {second, 8}})));
+      CHECK_NOTHROW(parse(moe({{one, 8}, {second, nullptr}})));
+      CHECK(has(refused(moe({{one, 8}, {second, 9}})), "another name of this key"));
+    }
+    CHECK(has(refused(moe({{"attention_bias", false}, {"use_qkv_bias", true}})), "'use_qkv_bias'"));
+    const Json deepseek{{"type", "deepseek_yarn"}, {"factor", 2.0}};
+    const Json wrong{{"use_bias", true},
+                     {"score_function", "softmax"},
+                     {"moe_router_enable_expert_bias", false},
+                     {"norm_topk_prob", nullptr},
+                     {"num_mtp_layers", -1},
+                     {"mlp_layer_types", {"dense"}},
+                     {"sliding_window", 64}};
+    for (const auto& [key, value] : wrong.items()) {
+      CAPTURE(key);
+      CHECK(has(refused(moe({{key, value}})), ("'" + key + "'").c_str()));
+    }
+    CHECK(has(refused(moe({{"rope_scaling", deepseek}})), "'type'"));
+    CHECK(has(refused(moe({{"n_group", 128}, {"topk_group", 8}})), "'n_group'"));
+    for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts", "use_qkv_bias"})
+      CHECK(has(refusal(moe({{key, "8"}}), TENON_CORRUPT), key));
+  }
+
+  TEST_CASE("sarvam_mla: no latent vector of queries, and keys of the authors") {
+    const auto mla = [](const Json& more) {
+      return of_type("sarvam_mla", with({{"num_key_value_heads", nullptr}}, more));
+    };
+    ModelConfig c = parse(mla(Json::object()));
+    CHECK(c.latent.q_rank == 0);
+    CHECK(c.latent.kv_rank == 512);
+    CHECK(c.latent.interleaved);
+    CHECK(c.moe.experts == 128);
+    CHECK(c.moe.per_token == 8);
+    CHECK(c.moe.ffn == 2048);
+    CHECK(c.moe.groups == 1);
+    CHECK(c.moe.scaling == 2.5);
+    CHECK_FALSE(c.sparse[0]);
+    CHECK(c.sparse[1]);
+    CHECK(parse(mla({{"q_lora_rank", 24}})).latent.q_rank == 24);
+    Json yarn{{"type", "deepseek_yarn"},
+              {"factor", 40.0},
+              {"original_max_position_embeddings", 4096},
+              {"mscale", 1.0},
+              {"mscale_all_dim", 1.0}};
+    c = parse(mla({{"architectures", {"SarvamMLAForCausalLM"}},
+                   {"head_dim", 576},
+                   {"q_head_dim", 192},
+                   {"use_qk_norm", true},
+                   {"num_experts", 16},
+                   {"num_shared_experts", 1},
+                   {"rope_theta", 2e4},
+                   {"rope_scaling", yarn}}));
+    CHECK(c.rope.type == RopeConfig::Type::yarn);
+    CHECK(c.rope.dims == 64);
+    CHECK(c.rope.theta == 2e4);
+    CHECK(c.rope.factor == 40);
+    CHECK(c.moe.experts == 16);
+    CHECK(has(refused(mla({{"rope_parameters", yarn}})), "'type'"));
+    yarn["rope_type"] = "linear";  // the type counts more
+    CHECK(parse(mla({{"rope_scaling", yarn}})).rope.type == RopeConfig::Type::yarn);
+    yarn["type"] = "other";
+    CHECK(has(refused(mla({{"rope_scaling", yarn}})), "'mscale'"));
+    CHECK(has(refused(of_type("deepseek_v3",
+                              with(kAll, {{"n_routed_experts", 8},
+                                          {"num_experts_per_tok", 2},
+                                          {"moe_intermediate_size", 8},
+                                          {"rope_scaling", {{"type", "deepseek_yarn"}}}}))),
+              "'type'"));
+    const Json wrong{{"num_key_value_heads", 8}, {"rope_interleave", nullptr},
+                     {"topk_method", "greedy"},  {"n_group", 3},
+                     {"moe_layer_freq", 2},      {"mlp_bias", true}};
+    for (const auto& [key, value] : wrong.items()) {
+      CAPTURE(key);
+      CHECK(has(refused(mla({{key, value}})), ("'" + key + "'").c_str()));
+    }
+    CHECK(has(refused(mla({{"num_experts", 8}, {"n_routed_experts", 16}})), "'num_experts'"));
+    CHECK(has(refusal(mla({{"head_dim", 0}}), TENON_INVALID_ARGUMENT), "'head_dim'"));
+  }
+
   TEST_CASE("granitemoeshared and hyperclovax: what differs from Granite") {
     CHECK(parse(of_type("granitemoeshared", Json::object())).moe.shared_ffn == 0);
     CHECK(parse(of_type("granitemoeshared", {{"shared_intermediate_size", 48}})).moe.shared_ffn ==

@@ -166,7 +166,9 @@ TEST_SUITE("llm/files families") {
                                             "iquestcoder",
                                             "mellum",
                                             "granite_swa",
-                                            "granitemoe_swa"};
+                                            "granitemoe_swa",
+                                            "sarvam_moe",
+                                            "sarvam_mla"};
     int compared = 0;
     for (const Architecture* a : architectures()) {
       const std::string type(a->model_type);
