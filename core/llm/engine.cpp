@@ -39,11 +39,6 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
                     " (--cache): expected a model with keys and values; '" +
                     std::string(p.config.architecture->model_type) + "' has none");
   const bool must_be_invariant = options.batch_invariant.value_or(false) && !on_cpu;
-  if (must_be_invariant && options.products == Products::compute)
-    throw Error(
-        TENON_INVALID_ARGUMENT,
-        "engine: batch_invariant: expected products of f32, got compute, which rounds weights "
-        "where rows are many");
   if (options.products == Products::device)
     p.options.products = on_cpu              ? Products::int8
                          : must_be_invariant ? Products::f32
@@ -71,6 +66,11 @@ Engine::Engine(const Runtime& runtime, const std::string& model, const EngineOpt
   } catch (const Error& e) {
     throw Error(e.code(), model + ": " + e.what());
   }
+  if (must_be_invariant && options.products == Products::compute && p.weights.has_blocks())
+    throw Error(
+        TENON_INVALID_ARGUMENT,
+        "engine: batch_invariant: expected products of f32, got compute, which rounds weights "
+        "where rows are many");
   if (!options.batch_invariant) p.options.batch_invariant = p.can_be_batch_invariant();
   if (p.adapters) {
     p.adapters->check_used();

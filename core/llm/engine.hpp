@@ -55,7 +55,8 @@ struct EngineOptions {
   tenon_dtype cache = TENON_DTYPE_NONE;
   Products products = Products::f32;
   // Whether the logits of a sequence must have the same bits whoever else is served and however its prompt
-  // is cut. On the cpu they have. Elsewhere it is a hint to the device (ExecutableOptions). True also makes
+  // is cut. On the cpu they have, if activations are f32, without experts and
+  // recurrent layers. Elsewhere it is a hint to the device (ExecutableOptions). True also makes
   // Products::device f32, and refuses Products::compute. Unset: TENON_LLM_BATCH_INVARIANT_AUTO of
   // tenon_llm.h.
   std::optional<bool> batch_invariant{};

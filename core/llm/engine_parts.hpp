@@ -141,7 +141,8 @@ struct Engine::Parts {
       return s.type.dims.back() <= kWidestHead && s.type.dims.back() % kElements == 0;
     });
     return halves && narrow && options.cache == options.compute && !config.recurrent() &&
-           config.moe.experts == 0 && config.alibi.slopes.empty() &&
+           config.moe.experts == 0 && config.alibi.slopes.empty() && config.latent.kv_rank == 0 &&
+           config.altup.streams == 0 &&
            (options.products == Products::f32 || !weights.has_blocks());
   }
   Context& runner(const Key& key) {

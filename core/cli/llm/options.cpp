@@ -82,14 +82,14 @@ std::vector<Option> with_engine_options(std::vector<Option> own) {
        .help =
            "products with quantized weights: int8 rounds activations to blocks of 8-bit integers, "
            "except beside fp8 weights; compute may round weights to the dtype of --compute",
-       .otherwise = "int8 on the cpu, compute elsewhere",
+       .otherwise = "int8 on the cpu, elsewhere compute, or f32 with --batch-invariant yes",
        .choices = {"int8", "compute", "f32"}},
       {.name = "--batch-invariant",
        .value = "ANSWER",
-       .help =
-           "whether answers must have the same bits whoever else is served, where the device can: "
-           "GPUs of sm_90; yes also means --products f32 there",
-       .otherwise = "yes for weights of f16 or bf16 without experts, if all of the model can be so",
+       .help = "whether answers have the same bits whichever other sequences run at the same time, "
+               "where "
+               "the device can: GPUs of sm_90; except on the cpu, yes also means --products f32",
+       .otherwise = "yes for weights of f16 or bf16, if every op of the model can be so",
        .choices = {"yes", "no"}},
       lora_option(
           "run with an adapter (LoRA, as PEFT saves it) beside the weights; may be repeated"),

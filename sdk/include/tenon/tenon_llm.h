@@ -44,7 +44,8 @@ typedef struct tenon_llm_tokens tenon_llm_tokens;
 // ---- Models -------------------------------------------------------------------------------------
 
 // tenon_llm_options::products: how activations meet weights in blocks.
-#define TENON_LLM_PRODUCTS_DEVICE  UINT32_C(0)  // INT8 on a cpu, COMPUTE elsewhere
+#define TENON_LLM_PRODUCTS_DEVICE  UINT32_C(0)  // INT8 on a cpu, COMPUTE elsewhere (or F32: see
+                                                // batch_invariant)
 #define TENON_LLM_PRODUCTS_F32     UINT32_C(1)  // as precise as in f32
 #define TENON_LLM_PRODUCTS_INT8    UINT32_C(2)  // activations become blocks of 8-bit integers,
                                                 // except beside weights in e4m3, whose
@@ -52,14 +53,15 @@ typedef struct tenon_llm_tokens tenon_llm_tokens;
 #define TENON_LLM_PRODUCTS_COMPUTE UINT32_C(3)  // weights may be rounded to the dtype of activations
 
 // tenon_llm_options::batch_invariant: whether the logits of a sequence must have the same bits
-// whoever else is served and however its prompt is cut. On a cpu they have; other devices do what
-// they can (TENON_COMPILE_BATCH_INVARIANT), which may cost time.
+// whichever other sequences run at the same time, and however its prompt is cut. On a cpu they have,
+// if activations are f32, without experts and recurrent layers. Other devices do what they can
+// (TENON_COMPILE_BATCH_INVARIANT), which costs time, and much with weights in blocks.
 //
-//   AUTO  yes, if all of the model can be so on some device: with activations and a cache of f16 or
-//         bf16, and products that do not round; no recurrent layers, experts, alibi, or heads of more
-//         than 128 elements
+//   AUTO  yes, if some device has batch invariant kernels for all of the model: activations and the
+//         cache are f16 or both are bf16, and products do not round; no recurrent layers, experts,
+//         alibi, latent attention, or heads that have more than 128 elements or no multiple of 8
 //   YES   also makes PRODUCTS_DEVICE mean PRODUCTS_F32 on other devices than a cpu, where
-//         PRODUCTS_COMPUTE is refused (TENON_INVALID_ARGUMENT)
+//         PRODUCTS_COMPUTE is refused for weights in blocks (TENON_INVALID_ARGUMENT)
 #define TENON_LLM_BATCH_INVARIANT_AUTO UINT32_C(0)
 #define TENON_LLM_BATCH_INVARIANT_NO   UINT32_C(1)
 #define TENON_LLM_BATCH_INVARIANT_YES  UINT32_C(2)

@@ -320,7 +320,7 @@ def load(
     bind: numbers of symbolic dims.
     fixed: inputs of an ONNX model that become constants, with their content.
     trainable: patterns of names of weights of an ONNX model ("fc.*") that are trainable; one, or several.
-    options: those of Model: exec_mode, lanes, aot, pins, memory_limits, buckets, allow_fallback.
+    options: those of Model: exec_mode, lanes, aot, pins, memory_limits, buckets, allow_fallback, batch_invariant.
 
     Language models give a tenon.llm.Engine: a file *.gguf, or a folder of Hugging Face with config.json. options: those of
     Engine: context, slots, compute, cache, products, cache_tokens, batch_invariant. For type checkers the result is a Model; tenon.llm.Engine(path) has its own

@@ -52,10 +52,11 @@ class Engine:
     slots * context. Fewer need less memory; they are possible on the cpu and on cuda, but not for recurrent models. Each sequence takes whole blocks of 96 tokens. A call that finds no room raises OutOfMemory.
     products: the precision of products with weights in blocks. "f32": as precise as in f32. "int8": activations are
     rounded to blocks of 8-bit integers. "compute": weights may be rounded to the dtype of activations. "auto": "int8" on
-    the cpu, "compute" elsewhere.
-    batch_invariant: whether answers must have the same bits whoever else is served, where the device can: on the cpu, and
-    on GPUs of sm_90, where True also makes products "auto" mean "f32". None: yes for weights of f16 or bf16, if all of the
-    model can be so: no experts, recurrent layers, alibi, or heads of more than 128 elements.
+    the cpu, elsewhere "compute", or "f32" with batch_invariant=True.
+    batch_invariant: whether answers have the same bits whichever other sequences run at the same time, where the device can:
+    GPUs of sm_90. None: yes for weights of f16 or bf16, if every op of the model can be so: no experts, recurrent layers,
+    alibi, latent attention, or heads of more than 128 elements. Except on the cpu, True also makes products "auto" mean
+    "f32". On the cpu they have the same bits anyway, if activations are f32, without experts and recurrent layers.
 
     A slot keeps what it has read: the next prompt is read from where it differs. Calls of several threads wait for each
     other. They release the GIL. For asyncio: generate_async(), complete_async() and embed_async(), which run the model in a
@@ -77,6 +78,8 @@ class Engine:
         runtime: Runtime | None = None,
     ) -> None:
         self._path, self._device = os.fspath(path), text_of(device, "device")
+        if not isinstance(batch_invariant, (bool, type(None))):
+            raise InvalidArgument(f"batch_invariant: expected True, False or None, got {batch_invariant!r}")
         self._native = _tenon._LlmEngine(
             runtime or default_runtime(),
             self._path,
@@ -87,7 +90,7 @@ class Engine:
             "" if cache is None else text_of(str(cache), "cache"),
             text_of(products, "products"),
             0 if cache_tokens is None else _at_least_one(cache_tokens, "cache_tokens"),
-            None if batch_invariant is None else bool(batch_invariant),
+            batch_invariant,
         )
         self._facts = self._native.facts()
         self._executor: ThreadPoolExecutor | None = None

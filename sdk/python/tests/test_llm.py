@@ -93,7 +93,7 @@ class Loading(Rig):
             self.assertEqual(e.complete("x", max_tokens=5).tokens, expected, products)
 
     def test_batch_invariant(self):
-        # On the cpu nothing has to be done for it.
+        # On the cpu the option changes nothing.
         expected = self.engine.complete("x", max_tokens=5).tokens
         for answer in (None, True, False):
             e = Engine(self.path, device="cpu", batch_invariant=answer)
@@ -111,6 +111,7 @@ class Loading(Rig):
             ({"cache": "f64"}, "cache='f64'; expected f32, f16, bf16 or q8_0"),
             ({"products": "i4"}, "products='i4'; expected .* or \"compute\""),
             ({"device": 3}, "device: expected a str"),
+            ({"batch_invariant": "no"}, "batch_invariant: expected True, False or None, got 'no'"),
         ):
             with self.assertRaisesRegex(tenon.InvalidArgument, words):
                 Engine(self.path, **{"device": "cpu", **options})
