@@ -40,8 +40,9 @@ def read_tensors(file):
 
 
 def make(folder, seed=1, hidden=32, layers=2, heads=4, kv_heads=2, ffn=48, context=512, deviation=0.3, logits=0,
-         distinct=None):
-    """distinct: the numbers of a weight repeat after so many of them, so that a large model is made quickly."""
+         distinct=None, config=None, of_layers=None):
+    """distinct: the numbers of a weight repeat after so many of them, so that a large model is made quickly.
+    config: keys that differ from Llama's, for its relatives; of_layers: shapes of their further tensors of each layer."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     vocab = {letter: i for i, letter in enumerate(byte_letters())}
@@ -57,14 +58,17 @@ def make(folder, seed=1, hidden=32, layers=2, heads=4, kv_heads=2, ffn=48, conte
                   "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "vocab": vocab, "merges": []}}))
     (folder / "tokenizer_config.json").write_text(json.dumps(
         {"bos_token": "<s>", "eos_token": "</s>", "chat_template": TEMPLATE}))
-    (folder / "config.json").write_text(json.dumps({
+    config = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": size, "hidden_size": hidden,
         "intermediate_size": ffn, "num_hidden_layers": layers, "num_attention_heads": heads,
         "num_key_value_heads": kv_heads, "max_position_embeddings": context, "rms_norm_eps": 1e-5, "hidden_act": "silu",
         "rope_theta": 10000.0, "tie_word_embeddings": False, "torch_dtype": "float32", "bos_token_id": first,
-        "eos_token_id": first + 1}))
+        "eos_token_id": first + 1, **(config or {})}
+    (folder / "config.json").write_text(json.dumps(config))
     head = hidden // heads
-    shapes = {"model.embed_tokens.weight": [size, hidden], "model.norm.weight": [hidden], "lm_head.weight": [size, hidden]}
+    shapes = {"model.embed_tokens.weight": [size, hidden], "model.norm.weight": [hidden]}
+    if not config["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = [size, hidden]
     for i in range(layers):
         at = f"model.layers.{i}."
         shapes |= {at + "input_layernorm.weight": [hidden], at + "post_attention_layernorm.weight": [hidden],
@@ -72,10 +76,10 @@ def make(folder, seed=1, hidden=32, layers=2, heads=4, kv_heads=2, ffn=48, conte
                    at + "self_attn.k_proj.weight": [kv_heads * head, hidden],
                    at + "self_attn.v_proj.weight": [kv_heads * head, hidden],
                    at + "mlp.gate_proj.weight": [ffn, hidden], at + "mlp.up_proj.weight": [ffn, hidden],
-                   at + "mlp.down_proj.weight": [hidden, ffn]}
+                   at + "mlp.down_proj.weight": [hidden, ffn], **{at + name: dims for name, dims in (of_layers or {}).items()}}
     source, tensors = random.Random(seed), {}
     for name, shape in shapes.items():
-        ones = len(shape) == 1  # factors of norms
+        ones = "norm" in name  # factors
         tensors[name] = (shape, [1.0] * shape[0] if ones else random_numbers(source, shape, deviation, distinct))
     write_tensors(folder / "model.safetensors", tensors)
     return folder

@@ -27,16 +27,37 @@ LARGE = {
     # With 16 sequences more key heads than an H200 has multiprocessors: they have another kernel than few.
     "own keys": {"hidden": 768, "heads": 12, "kv_heads": 12, "ffn": 1536},
 }
+# In F16 alone: what else attention and products have beside each other.
+RELATIVES = {
+    "windows": {"hidden": 1024, "heads": 8, "kv_heads": 2, "ffn": 2048,
+                "config": {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 300}},
+    "heads of 96": {"hidden": 768, "heads": 8, "kv_heads": 4, "ffn": 2048},
+    "heads of 80": {"hidden": 640, "heads": 8, "kv_heads": 8, "ffn": 2048},
+    "one key head": {"hidden": 1024, "heads": 32, "kv_heads": 1, "ffn": 2048},
+    "norms of heads": {"hidden": 1024, "heads": 8, "kv_heads": 2, "ffn": 2048,
+                       "config": {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "head_dim": 128},
+                       "of_layers": {"self_attn.q_norm.weight": [128], "self_attn.k_norm.weight": [128]}},
+    "biases": {"hidden": 1024, "heads": 8, "kv_heads": 2, "ffn": 2048,
+               "config": {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]},
+               "of_layers": {"self_attn.q_proj.bias": [1024], "self_attn.k_proj.bias": [256], "self_attn.v_proj.bias": [256]}},
+    "capped": {"hidden": 1024, "heads": 8, "kv_heads": 2, "ffn": 2048,
+               "config": {"model_type": "gemma2", "architectures": ["Gemma2ForCausalLM"], "head_dim": 128,
+                          "query_pre_attn_scalar": 128, "attn_logit_softcapping": 5.0, "final_logit_softcapping": 30.0,
+                          "hidden_activation": "gelu_pytorch_tanh", "hidden_act": "gelu_pytorch_tanh", "sliding_window": 300,
+                          "tie_word_embeddings": True},
+               "of_layers": {"pre_feedforward_layernorm.weight": [1024], "post_feedforward_layernorm.weight": [1024]}},
+}
 # Activations and products, with weights of a type. Blocks whose products may round (compute) are there to see what differs.
 BLOCKS = [(compute, products) for compute in ("f16", "bf16") for products in ("f32", "compute")]
 RUNS = {"F16": [("f16", "f32")], "BF16": [("bf16", "f32")], "Q8_0": BLOCKS, "Q4_K_M": BLOCKS}
 failures = []
 
 
-def convert(folder, kind):
-    file = pathlib.Path(f"{folder}.{kind}.gguf")
-    subprocess.run([TENON, "llm", "convert", folder, file, "--type", kind], check=True, capture_output=True)
-    return file
+def convert(folder, kind, end=".gguf"):
+    """A GGUF file, or a folder, which has what not all GGUF files have: windows."""
+    target = pathlib.Path(f"{folder}.{kind}{end}")
+    subprocess.run([TENON, "llm", "convert", folder, target, "--type", kind], check=True, capture_output=True)
+    return target
 
 
 def run_bits(what, model, *options, **env):
@@ -77,7 +98,7 @@ def on_device(device, kinds):
     row = "{:13} {:7} {:8} {:9} {:58} {:>7}".format
     with tempfile.TemporaryDirectory() as place:
         folders = {name: tiny_model.make(pathlib.Path(place, name.replace(" ", "_")), context=1024, deviation=0.04, logits=4096,
-                                         distinct=65521, **shape) for name, shape in LARGE.items()}
+                                         distinct=65521, **shape) for name, shape in (LARGE | RELATIVES).items()}
         # Products with biases and gelu_tanh behind them.
         folders["gelu"] = pathlib.Path(place, "gelu")
         tiny_model.make_gpt2(folders["gelu"], width=1024, heads=16, layers=2, context=1024, deviation=0.2, distinct=65521)
@@ -98,7 +119,9 @@ def on_device(device, kinds):
             runs = []
             for kind in kinds:
                 for name, folder in folders.items():
-                    file = convert(folder, kind)
+                    if name in RELATIVES and kind != "F16":
+                        continue
+                    file = convert(folder, kind, "_folder" if name in RELATIVES else ".gguf")
                     runs += [pool.submit(run, name, kind, file, *how) for how in RUNS[kind]]
             lines = [r.result() for r in runs]
     print(row("model", "type", "compute", "products", "result", "seconds"), *lines, sep="\n")
