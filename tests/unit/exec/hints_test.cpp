@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an app wishes of a whole graph reaches the makers of a plugin, in queries and when a program is
-// compiled, and inside functions that the host runs.
+// Hints of a graph: the makers of a plugin see them in queries and when a program is compiled, also inside
+// functions that the host runs.
 #define TENON_ENTRY_SYMBOL listener_entry
 #include <doctest/doctest.h>
 #include <tenon/plugin.hpp>
